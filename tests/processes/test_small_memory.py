@@ -18,7 +18,7 @@ from pylog.partition.directory import boot_of
 from pylog.storage import OsFileSystem
 from tests.partition.logs import one, topic_of
 from tests.processes.sharing import forked, result_of
-from tests.spark.writing import Driver
+from tests.spark.writing import QUERY, Driver
 
 resource = pytest.importorskip("resource", reason="no limits of memory here")
 STATUS = Path("/proc/self/status")
@@ -96,4 +96,4 @@ def test_small_files_need_little_memory(log: Log) -> None:
         sink.write([[b"more"]], 1)
         return read, found, groups, problems, main(["stats", "--log", str(root)])
 
-    assert in_little_memory(use) == ([b"v", b"staged"], [b"staged"], ["g"], [], 0)
+    assert in_little_memory(use) == ([b"v", b"staged"], [b"staged"], ["g", f"spark:{QUERY}"], [], 0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import logging
+import os
+import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,32 +13,35 @@ import pyarrow as pa
 import pytest
 
 from pylog import Log, Producer
-from pylog.codec import RecordEncoder
-from pylog.codec.batch import build_batch, number
-from pylog.codec.format import MAX_SEQUENCE, POSITIVE
+from pylog.codec.format import POSITIVE
 from pylog.errors import (
     Closed,
     ConfigError,
     CorruptSegment,
-    LogLocked,
     OutcomeUnknown,
+    ProducerFenced,
     PylogError,
+    StorageError,
     StorageFull,
     TopicNotFound,
+    TransactionAborted,
 )
-from pylog.model import ProducerRecord
-from pylog.partition.producers import state as producer_state
+from pylog.group.position import POSITION
+from pylog.model import OffsetAndMetadata, ProducerRecord
+from pylog.partition.read.undecided import Outcome
+from pylog.producer.encoded import EncodedProducer
 from pylog.producer.partitioner import KEY_HASHES
-from pylog.spark import finish_commits
-from pylog.spark.sink import commit as sink_commit
+from pylog.spark.sink import directory as sink_directory
+from pylog.spark.sink import sink
+from pylog.spark.sink.commit import SinkCommit
 from pylog.spark.sink.directory import SinkDirectory
-from pylog.spark.sink.intents import SinkState, read_intent, read_state, write_intent, write_state
-from pylog.spark.sink.publishing import Publication
 from pylog.spark.sink.staging import StagedFile, StagedLog
 from pylog.storage import OsFileSystem
-from pylog.testing import Machine, ManualClock, for_every_kill, for_every_power_loss
+from pylog.testing import Machine, for_every_kill, for_every_power_loss
 from tests.spark.writing import QUERY, SAVE, Driver, names, values
-from tests.storage.filesystems import Faulty, Killed, full
+from tests.storage.filesystems import Faulty, full, io_error, nothing
+
+NAME = f"spark:{QUERY}"
 
 
 @pytest.fixture
@@ -46,33 +51,49 @@ def log(log: Log) -> Log:
 
 
 def place(log: Log, sink_id: str = QUERY) -> SinkDirectory:
-    return SinkDirectory.of(OsFileSystem(), ManualClock(), str(log.path), sink_id)
+    return SinkDirectory.of(OsFileSystem(), str(log.path), sink_id)
 
 
-def dies_at(operation: str, part: str, error: BaseException | None = None, then: str = "") -> Faulty:
-    """The machine's filesystem, but the first such operation on such a path kills the process, or fails; and a later one."""
-    pending = [operation, then] if then else [operation]
+def refuses(operation: str, part: str, error: StorageError, times: int = 1) -> Faulty:
+    """The machine's filesystem, but the first such operations on such paths fail."""
+    left = times
 
     def hook(done: str, path: str) -> None:
-        if pending and done == pending[0] and (part in path or pending == [then]):
-            pending.pop(0)
-            raise error or Killed()
+        nonlocal left
+        if done == operation and part in path and left:
+            left -= 1
+            raise error
 
     return Faulty(hook)
+
+
+def killed_at(operation: str, part: str, work: Callable[[Faulty], object]) -> None:
+    """Another process does the work with the filesystem it is given, and is killed at the first such operation."""
+
+    def hook(done: str, path: str) -> None:
+        if done == operation and part in path:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if not child:
+        try:
+            work(Faulty(hook))
+        finally:
+            os._exit(3)
+    _, status = os.waitpid(child, 0)
+    assert status == signal.SIGKILL
 
 
 # Staging
 
 
-def test_a_producer_that_is_durable_everywhere_is_so_in_a_staged_log(log: Log) -> None:
-    filesystem = Faulty()
-    file = StagedFile(SinkDirectory.of(filesystem, ManualClock(), str(log.path), QUERY), 0, 0)
-    staged = StagedLog(log.manager, file)
-    with Producer(staged, acks="all", enable_idempotence=False) as producer:
+def test_a_producer_may_ask_a_staged_log_for_durability(log: Log) -> None:
+    file = StagedFile(place(log), 0, 0)
+    with Producer(StagedLog(log.manager, file), acks="all", enable_idempotence=False) as producer:
         producer.send("orders", b"v").result()
-        assert [Path(path).name for path, _ in filesystem.synced_inodes] == [file.name]
     assert log.partition("orders", 0).latest_offset == 0
     file.discard()
+    assert names(log.path / ".pylog/spark") == []
 
 
 def test_a_staged_log_ends_with_its_log(log: Log) -> None:
@@ -96,8 +117,8 @@ def test_a_batch_is_in_the_log_when_its_commit_returns_and_only_then(log: Log) -
     assert values(log) == [[]]
     driver.commit(messages)
     assert values(log) == [[b"a", b"b", b"c"]]
-    assert log.partition("orders", 0).durable_offset == 3
-    assert names(driver.directory) == ["lock", "state"]
+    assert log.partition("orders", 0).durable_offset >= 3
+    assert not driver.directory.exists()
 
 
 def test_a_task_places_keys_by_the_topics_hash(log: Log) -> None:
@@ -123,7 +144,8 @@ def test_a_batch_that_comes_again_adds_nothing_and_leaves_nothing(log: Log) -> N
     for batch_id in (0, 1, 1, 0, 2):
         Driver(log.path).write([[b"%d" % batch_id], []], batch_id)
     assert values(log) == [[b"0", b"1", b"2"]]
-    assert names(Driver(log.path).directory) == ["lock", "state"]
+    assert names(log.path / ".pylog/spark") == []
+    assert log.describe_group(NAME).partitions[POSITION].committed == OffsetAndMetadata(3)
 
 
 def test_a_batch_that_only_an_older_checkpoint_can_bring_is_told_of(log: Log, caplog: pytest.LogCaptureFixture) -> None:
@@ -144,7 +166,7 @@ def test_an_attempt_that_nobody_commits_adds_nothing_and_goes_with_the_next_comm
     assert values(log) == [[b"a"]]
     assert loser.staged is not None
     assert early.staged is not None
-    assert names(driver.directory) == sorted([early.staged.name, "lock", "state"])
+    assert names(driver.directory) == [early.staged.name]
 
 
 def test_a_task_that_fails_leaves_nothing(log: Log) -> None:
@@ -153,7 +175,7 @@ def test_a_task_that_fails_leaves_nothing(log: Log) -> None:
         driver.stage([{"value": b"a", "partition": None}, {"value": b"b", "partition": 7}])
     assert names(driver.directory) == []
     with pytest.raises(StorageFull, match="No space left"):
-        Driver(log.path, around=dies_at("pwrite", ".staged", full("x"))).stage([b"a"])
+        Driver(log.path, around=refuses("pwrite", ".staged", full("x"))).stage([b"a"])
     assert names(driver.directory) == []
 
 
@@ -162,7 +184,8 @@ def test_queries_and_saves_do_not_meet(log: Log) -> None:
     for sink_id in (QUERY, other, SAVE):
         Driver(log.path, sink_id).write([[sink_id.encode()]])
     assert values(log) == [[QUERY.encode(), other.encode(), SAVE.encode()]]
-    assert names(log.path / ".pylog/spark") == sorted([QUERY, other])  # nothing is left of a save
+    assert names(log.path / ".pylog/spark") == ["save-0.lock"]
+    assert log.groups() == sorted(f"spark:{query}" for query in (QUERY, other))
 
 
 def test_tasks_without_rows_commit_nothing(log: Log) -> None:
@@ -175,22 +198,12 @@ def test_an_abort_removes_what_was_staged_and_undoes_no_commit(log: Log) -> None
     driver, save = Driver(log.path), Driver(log.path, SAVE)
     for one in (driver, save):
         one.abort([one.stage([b"a"]), None])
-    assert names(driver.directory) == ["lock"]
-    assert names(save.directory) == []
+    assert names(log.path / ".pylog/spark") == []
     messages = [driver.stage([b"a"])]
     driver.commit(messages)
     driver.abort(messages)
     driver.write([[b"b"]], 1)
     assert values(log) == [[b"a", b"b"]]
-
-
-def test_an_abort_spares_what_is_decided(log: Log) -> None:
-    messages = [Driver(log.path).stage([b"a"])]
-    with pytest.raises(Killed):
-        Driver(log.path, around=dies_at("pwrite", "orders-0")).commit(messages)
-    Driver(log.path).abort(messages)
-    assert finish_commits(str(log.path)) == 0
-    assert values(log) == [[b"a"]]
 
 
 # Crashes
@@ -239,7 +252,7 @@ def test_a_query_that_starts_again_after_any_crash_writes_each_record_once(for_e
 
 @pytest.mark.slow
 @pytest.mark.parametrize("for_every", [for_every_kill, for_every_power_loss], ids=["kill", "power"])
-def test_a_save_is_in_the_log_wholly_or_not_at_all_once_others_have_committed(for_every: Callable[..., int]) -> None:
+def test_a_save_is_in_the_log_wholly_or_not_at_all_after_any_crash(for_every: Callable[..., int]) -> None:
     machine, model = Machine(), Model(SAVE, 1)
     options: dict[str, Any] = {} if for_every is for_every_kill else {"at_most": 12, "sector_bytes": 4096}
     with machine.process().open_log(model.PATH) as log:
@@ -247,11 +260,8 @@ def test_a_save_is_in_the_log_wholly_or_not_at_all_once_others_have_committed(fo
     seen = set()
 
     def check(left: Machine) -> None:
-        process = left.process()
-        Driver(model.PATH, QUERY, process).write([[b"9"]])
-        assert not process.filesystem.exists(f"{model.PATH}/.pylog/spark/{SAVE}/intent")
-        with left.process().open_log(model.PATH) as log:
-            found = sorted(value for partition in values(log) for value in partition if value != b"9")
+        with left.process().open_log(model.PATH, read_only=True) as log:
+            found = sorted(value for partition in values(log) for value in partition)
         assert found in ([], sorted(value for rows in model.tasks[0] for value in rows))
         assert found or not model.told
         seen.add(len(found))
@@ -260,109 +270,242 @@ def test_a_save_is_in_the_log_wholly_or_not_at_all_once_others_have_committed(fo
     assert seen == {0, 6}
 
 
-def test_a_commit_of_which_some_is_in_goes_on_where_it_was_even_if_others_wrote_meanwhile(log: Log) -> None:
-    tasks = [[b"%02d" % n for n in range(40)]]
-    appends = 0
+@pytest.mark.parametrize("sink_id", [QUERY, SAVE])
+def test_a_reader_sees_all_of_a_commit_or_nothing_at_every_step(log: Log, sink_id: str) -> None:
+    log.create_topic("bills", partitions=2)
+    seen = []
 
-    def dies_in_the_middle(done: str, path: str) -> None:
-        nonlocal appends
-        appends += done == "pwrite" and path.endswith("orders-0/00000000000000000000.log")
-        if appends == 15:  # more are in than the log knows again by themselves
-            raise Killed
+    def look(_operation: str, _path: str) -> None:
+        seen.append(sum(map(len, values(log, "bills"))))
 
-    driver = Driver(log.path, around=Faulty(dies_in_the_middle), batchBytes=82)
-    with pytest.raises(Killed):
-        driver.write(tasks)
-    with Producer(log) as producer:
-        producer.send("orders", b"other")
-    Driver(log.path).write(tasks)
-    (found,) = values(log)
-    found.remove(b"other")
-    assert found == tasks[0]
+    driver = Driver(log.path, sink_id, topic="bills", partitioner="round_robin", batchBytes=100)
+    messages = [driver.stage([b"%d" % n for n in range(task, task + 9)]) for task in (0, 9)]
+    watched = Driver(log.path, sink_id, Faulty(look))
+    watched.commit(messages)
+    look("", "")
+    assert set(seen) == {0, 18}
+    assert seen == sorted(seen)
+    assert seen.count(18) > 5  # between the decision and the last marker, too
 
 
-@pytest.mark.parametrize("forgotten", [True, False])
-def test_a_producer_that_was_forgotten_is_found_again_in_the_log(
-    log: Log, forgotten: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("operation", "part", "is_decided"),
+    [
+        ("pwrite", "orders-0/0", False),
+        ("wrote", "orders-0/0", False),
+        ("pwrite", "__consumer_offsets-0/0", False),
+        ("sync", "orders-0/0", False),
+        ("pwrite", "__transaction_state-0/0", False),  # of the owner
+        ("sync", "__transaction_state-0/0", True),
+        ("remove", ".staged", True),
+        ("remove_directory", QUERY, True),
+    ],
+)
+def test_a_killed_driver_leaves_a_commit_that_the_next_one_knows(
+    log: Log, operation: str, part: str, is_decided: bool
 ) -> None:
-    """As after a day and two segments, or after very many others."""
-    Driver(log.path).write([[b"before"]])
-    with pytest.raises(Killed):
-        Driver(log.path, around=dies_at("pwrite", "/state")).write([[b"a"], [b"b"]], 1)
-    if forgotten:
-        monkeypatch.setattr(producer_state.ProducerStates, "next_sequence", lambda *_: None)
-        monkeypatch.setattr(producer_state.ProducerStates, "duplicate_of", lambda *_: None)
-    Driver(log.path).write([[b"a"], [b"b"]], 1)
-    assert values(log) == [[b"before", b"a", b"b"]]
+    killed_at(operation, part, lambda around: Driver(log.path, around=around).write([[b"a"], [b"b"]]))
+    assert values(log) == [[b"a", b"b"] if is_decided else []]
+    Driver(log.path).write([[b"a"], [b"b"]])
+    assert values(log) == [[b"a", b"b"]]
+    assert names(log.path / ".pylog/spark") == []
 
 
-def test_sequences_go_on_from_the_beginning_behind_the_last_there_is(log: Log) -> None:
-    Driver(log.path).write([[b"a"]])
-    (producer_id,) = (state.producer_id for state in [read_state(place(log))] if state)
-    write_state(place(log), SinkState(0, producer_id + 1))
-    near = bytearray(one_record())
-    number(near, producer_id + 1, 0, MAX_SEQUENCE - 2)
-    log.partition("orders", 0).log.append_batch(near)
-    with pytest.raises(Killed):
-        Driver(log.path, around=dies_at("pwrite", "/state"), batchBytes=82).write([[b"b", b"c", b"d", b"e"]], 1)
-    Driver(log.path).write([[b"b", b"c", b"d", b"e"]], 1)
-    assert values(log) == [[b"a", b"x", b"b", b"c", b"d", b"e"]]
-    assert log.partition("orders", 0).log.next_sequence(producer_id + 1) == 2
+# Several drivers
 
 
-def one_record() -> bytes:
-    encoder = RecordEncoder(1000)
-    encoder.append(0, None, b"x", ())
-    return bytes(build_batch(encoder))
+@pytest.mark.parametrize("step", ["append", "commit"])
+@pytest.mark.parametrize("sooner", [0, 1], ids=["same batch", "next batch"])
+def test_a_driver_that_was_stopped_in_a_commit_is_fenced(
+    log: Log, step: str, sooner: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other driver has gone on meanwhile: with the same batch, or with the one after it, too."""
+    original = getattr(EncodedProducer, step)
+
+    def stopped(*given: Any) -> None:
+        monkeypatch.setattr(EncodedProducer, step, original)
+        for batch_id in range(sooner + 1):
+            Driver(log.path).write([[b"a%d" % batch_id], [b"b%d" % batch_id]], batch_id)
+        original(*given)
+
+    monkeypatch.setattr(EncodedProducer, step, stopped)
+    zombie = Driver(log.path)
+    messages = [zombie.stage([b"a0"]), zombie.stage([b"b0"])]
+    with pytest.raises(ProducerFenced):
+        zombie.commit(messages)
+    zombie.abort(messages)
+    expected = [b"%c%d" % (letter, n) for n in range(sooner + 1) for letter in b"ab"]
+    assert values(log) == [expected]
+    zombie.write([[b"a0"], [b"b0"]])
+    Driver(log.path).write([[b"c"]], 2)
+    assert values(log) == [[*expected, b"c"]]
+
+
+@pytest.fixture
+def kept() -> Iterator[dict[Any, SinkCommit]]:
+    """What this process keeps between two micro-batches."""
+    yield sink._KEPT
+    while sink._KEPT:
+        sink._KEPT.popitem()[1].close()
+
+
+def test_a_process_that_commits_batch_after_batch_takes_the_query_over_once(
+    log: Log, kept: dict[Any, SinkCommit]
+) -> None:
+    for batch_id in (0, 1, 1, 2):
+        Driver(log.path).write_next([[b"%d" % batch_id], [b"x"]], batch_id)
+    assert values(log) == [[b"0", b"x", b"1", b"x", b"2", b"x"]]
+    assert log.describe_transaction(NAME).epoch == 3
+    assert log.describe_transaction(NAME).has_owner
+    assert len(kept) == 1
+
+
+def test_a_process_whose_query_another_one_has_continued_takes_it_over_again(
+    log: Log, kept: dict[Any, SinkCommit]
+) -> None:
+    Driver(log.path).write_next([[b"0"]], 0)
+    Driver(log.path).write([[b"1"]], 1)
+    for batch_id in (1, 2):  # a stopped driver that goes on: only what is new is written
+        Driver(log.path).write_next([[b"%d" % batch_id]], batch_id)
+    Driver(log.path).write([[b"3"]], 3)
+    assert values(log) == [[b"0", b"1", b"2", b"3"]]
+    assert len(kept) == 1
+
+
+def test_a_process_that_had_an_error_keeps_nothing(log: Log, kept: dict[Any, SinkCommit]) -> None:
+    Driver(log.path).write_next([[b"0"]], 0)
+    driver = Driver(log.path)
+    messages = [driver.stage([b"1"], 1)]
+    driver.abort(messages)
+    with pytest.raises(CorruptSegment, match="is gone"):
+        driver.sink.commit_batch(QUERY, 1, messages)
+    assert not kept
+    driver.write_next([[b"1"]], 1)
+    assert values(log) == [[b"0", b"1"]]
+
+
+def test_a_process_keeps_few_queries_and_finds_a_log_in_the_place_of_another(
+    log: Log, tmp_path: Path, kept: dict[Any, SinkCommit]
+) -> None:
+    for number in range(sink._KEPT_MAX + 2):
+        query = QUERY.replace("b", f"{number:x}")
+        driver = Driver(log.path, query)
+        driver.sink.commit_batch(query, 0, [driver.stage([b"%d" % number])])
+    assert len(kept) == sink._KEPT_MAX
+    Driver(log.path).write_next([[b"0"]], 0)
+    log.close()
+    shutil.rmtree(log.path)
+    with Log(log.path) as other:
+        other.create_topic("orders")
+        Driver(log.path).write_next([[b"new"]], 0)
+        assert values(other) == [[b"new"]]
+
+
+def test_a_stopped_save_leaves_its_id_to_itself(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = EncodedProducer.commit
+    second, third = (SAVE.replace("7", digit) for digit in "89")
+
+    def stopped(given: EncodedProducer) -> None:
+        monkeypatch.setattr(EncodedProducer, "commit", original)
+        Driver(log.path, second).write([[b"second"]])
+        original(given)
+
+    monkeypatch.setattr(EncodedProducer, "commit", stopped)
+    Driver(log.path, SAVE).write([[b"first"]])
+    Driver(log.path, third).write([[b"third"]])
+    assert sorted(values(log)[0]) == [b"first", b"second", b"third"]
+    assert log.transactions() == ["spark:save-0", "spark:save-1"]
+
+
+def test_a_live_driver_has_time_for_what_it_writes(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, found = EncodedProducer.commit, []
+
+    def looked_at(given: EncodedProducer) -> None:
+        found.append(log.describe_transaction(NAME).transaction_timeout_ms)
+        original(given)
+
+    monkeypatch.setattr(EncodedProducer, "commit", looked_at)
+    monkeypatch.setattr("pylog.spark.sink.commit.SLOW_DISK_BYTES_PER_MS", 1)
+    Driver(log.path, deliveryTimeoutMs=5).write([[bytes(100_000)]])
+    Driver(log.path, deliveryTimeoutMs=200_000).write([[b"a"]], 1)
+    assert 160_000 < found[0] < 161_000
+    assert 400_000 < found[1] < 401_000
 
 
 # What else may have happened
 
 
-def test_what_a_disk_refuses_before_anything_is_in_the_log_is_as_if_it_had_never_been(log: Log) -> None:
-    for operation, part in (("pwrite", "intent"), ("sync_directory", SAVE), ("pwrite", "orders-0/0")):
-        save = Driver(log.path, SAVE, dies_at(operation, part, full("x")))
-        messages = [save.stage([b"a"])]
-        with pytest.raises(StorageFull):
-            save.commit(messages)
-        save.abort(messages)
-        assert names(save.directory) == []
-    assert values(log) == [[]]
-
-
-@pytest.mark.parametrize(("operation", "part"), [("remove", "intent"), ("pwrite", "state")])
-def test_what_a_disk_refuses_later_is_decided_all_the_same(log: Log, operation: str, part: str) -> None:
-    driver = Driver(log.path, QUERY, dies_at(operation, part, full("x")))
-    messages = [driver.stage([b"a"])]
-    with pytest.raises(
-        OutcomeUnknown, match=r"this batch is decided, but .* start the query again from its checkpoint"
-    ):
-        driver.commit(messages)
-    driver.abort(messages)
-    Driver(log.path, SAVE).write([[b"b"]])
-    assert values(log) == [[b"a", b"b"]]
-    assert read_state(place(log)) is not None
-
-
-@pytest.mark.parametrize("has_begun", [False, True])
-def test_an_error_of_python_is_told_as_one_of_the_disk_is(
-    log: Log, monkeypatch: pytest.MonkeyPatch, has_begun: bool
+@pytest.mark.parametrize("sink_id", [QUERY, SAVE])
+@pytest.mark.parametrize(
+    ("operation", "part", "error"),
+    [
+        ("pwrite", "orders-0/0", full("x")),
+        ("pwrite", "__transaction_state-0/0", full("x")),
+        ("sync", "orders-0/0", io_error("x")),
+    ],
+)
+def test_what_a_disk_refuses_before_the_decision_was_never_there(
+    log: Log, sink_id: str, operation: str, part: str, error: StorageError
 ) -> None:
-    """Who is told of another error than ``OutcomeUnknown`` saves again, and that must not double anything."""
+    driver = Driver(log.path, sink_id, refuses(operation, part, error, times=100))
+    messages = [driver.stage([b"a"])]
+    with pytest.raises((StorageFull, TransactionAborted)) as caught:
+        driver.commit(messages)
+    assert "nothing was written" in str(caught.value) or "No space left" in str(caught.value)
+    driver.abort(messages)
+    assert values(log) == [[]]
+    Driver(log.path, sink_id).write([[b"a"]])
+    assert values(log) == [[b"a"]]
+
+
+def test_a_commit_that_a_disk_takes_late_stands(
+    log: Log, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, original = refuses("sync", "__transaction_state-0/0", io_error("x"), times=100), EncodedProducer.outcome
+
+    def repaired(given: EncodedProducer) -> Outcome:
+        disk.hook = nothing
+        return original(given)
+
+    monkeypatch.setattr(EncodedProducer, "outcome", repaired)
+    Driver(log.path, SAVE, disk).write([[b"a"]])
+    assert "committed, but with an error that stopped the driver from seeing it" in caplog.text
+    assert values(log) == [[b"a"]]
+
+
+@pytest.mark.parametrize("sink_id", [QUERY, SAVE])
+def test_a_commit_whose_decision_is_refused_for_longer_is_undecided(log: Log, sink_id: str) -> None:
+    broken = refuses("sync", "__transaction_state-0/0", io_error("x"), times=10_000)
+    for attempt in range(2):
+        if attempt == 0 or sink_id == QUERY:
+            with pytest.raises(OutcomeUnknown, match=r"refuses it|is not decided yet"):
+                Driver(log.path, sink_id, broken).write([[b"a"]])
+    assert values(log) == [[b"a"]]  # this disk takes the decision
+    if sink_id == QUERY:
+        Driver(log.path).write([[b"a"]])
+        assert values(log) == [[b"a"]]
+
+
+@pytest.mark.parametrize("step", ["append", "commit"])
+def test_an_error_of_python_undoes_a_commit(log: Log, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
     driver = Driver(log.path, SAVE)
     messages = [driver.stage([b"a"])]
     with monkeypatch.context() as patched:
-        patched.setattr(Publication, "_sync" if has_begun else "_part", _no_memory)
-        with pytest.raises(OutcomeUnknown if has_begun else MemoryError):
+        patched.setattr(EncodedProducer, step, no_memory)
+        with pytest.raises(MemoryError):
             driver.commit(messages)
     driver.abort(messages)
-    assert finish_commits(str(log.path)) == 0
-    assert values(log) == [[b"a"] if has_begun else []]
-    assert names(driver.directory) == []
+    Driver(log.path, SAVE).write([[b"b"]])
+    assert values(log) == [[b"b"]]
 
 
-def _no_memory(*_: Any) -> None:
-    raise MemoryError
+def test_a_commit_stands_even_if_its_files_cannot_be_removed(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    Driver(log.path, SAVE, refuses("remove", ".staged", io_error("x"))).write([[b"a"]])
+    assert "staged files are left for a later commit" in caplog.text
+    assert values(log) == [[b"a"]]
 
 
 def test_a_topic_deleted_before_the_commit_fails_it_and_the_next_go_is_for_the_new_one(log: Log) -> None:
@@ -378,81 +521,12 @@ def test_a_topic_deleted_before_the_commit_fails_it_and_the_next_go_is_for_the_n
     assert values(log) == [[b"a"]]
 
 
-def test_a_topic_deleted_after_the_commit_takes_its_records_with_it(log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    log.create_topic("bills")
-    rows = [{"value": b"a", "topic": "orders"}, {"value": b"b", "topic": "bills"}]
-    driver = Driver(log.path, around=dies_at("pwrite", "-0/0"))
-    object.__setattr__(driver.sink.options, "topic", None)
-    with pytest.raises(Killed):
-        driver.write([rows])
-    log.delete_topic("orders")
-    log.create_topic("orders")
-    with caplog.at_level(logging.WARNING):
-        assert finish_commits(str(log.path)) == 0
-    assert (values(log), values(log, "bills")) == ([[]], [[b"b"]])
-    assert "orders was deleted since a commit to it was decided; its 1 records go with it" in caplog.text
-
-
 def test_a_topic_deleted_for_good_is_the_same_to_a_commit(log: Log) -> None:
     driver = Driver(log.path)
     messages = [driver.stage([b"a"])]
     log.delete_topic("orders")
     with pytest.raises(TopicNotFound, match="'orders' was deleted, or deleted and created again, since"):
         driver.commit(messages)
-    assert finish_commits(str(log.path)) == 0
-
-
-@pytest.mark.parametrize("step", ["_append", "_sync"])
-def test_a_topic_deleted_in_the_midst_of_a_commit_takes_its_records_with_it(
-    log: Log, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log.create_topic("bills")
-    original = getattr(Publication, step)
-
-    def deleted_before(*given: Any) -> None:
-        if "orders" in log.topics():
-            log.delete_topic("orders")
-        original(*given)
-
-    monkeypatch.setattr(Publication, step, deleted_before)
-    driver = Driver(log.path)
-    object.__setattr__(driver.sink.options, "topic", None)
-    driver.write([[{"value": b"a", "topic": "orders"}, {"value": b"b", "topic": "bills"}]])
-    assert values(log, "bills") == [[b"b"]]
-    assert names(driver.directory) == ["lock", "state"]
-
-
-def test_a_commit_and_its_files_that_differ_are_told(log: Log) -> None:
-    log.create_topic("bills")
-    with pytest.raises(Killed):
-        Driver(log.path, around=dies_at("pwrite", "orders-0")).write([[b"a"]])
-    intent = read_intent(place(log))
-    assert intent is not None
-    (share,) = intent.shares
-    bills = share.target._replace(topic="bills", topic_id=log.describe_topic("bills").id)
-    write_intent(place(log), intent._replace(shares=(share._replace(target=bills),)))
-    with pytest.raises(CorruptSegment, match="orders-0 is in a file and not in the commit"):
-        Driver(log.path).write([[b"a"]])
-
-
-@pytest.mark.parametrize(
-    ("then", "said", "found"),
-    [
-        ("remove", r"this save is decided, but .* don't run it again", [b"a"]),
-        ("sync_directory", r"nothing was written: .*; but the disk may still hold what was decided", []),
-    ],
-)
-def test_a_commit_that_cannot_be_withdrawn_is_no_failure_like_others(
-    log: Log, then: str, said: str, found: list[bytes]
-) -> None:
-    save = Driver(log.path, SAVE, dies_at("pwrite", "orders-0/0", full("x"), then=then))
-    messages = [save.stage([b"a"])]
-    with pytest.raises(OutcomeUnknown, match=said):
-        save.commit(messages)
-    save.abort(messages)
-    assert finish_commits(str(log.path)) == 0
-    assert values(log) == [found]
-    assert names(save.directory) == []
 
 
 def test_a_task_whose_disk_is_full_reads_no_further(log: Log) -> None:
@@ -463,72 +537,32 @@ def test_a_task_whose_disk_is_full_reads_no_further(log: Log) -> None:
             read.append(piece)
             yield pa.RecordBatch.from_pylist([{"value": b"%d" % n} for n in range(9)])
 
-    driver = Driver(log.path, around=dies_at("pwrite", ".staged", full("x")), batchBytes=82)
+    driver = Driver(log.path, around=refuses("pwrite", ".staged", full("x")), batchBytes=82)
     with pytest.raises(StorageFull):
         driver.sink.stage(batches(), QUERY, 0, 1)
     assert read == [0]
     assert names(driver.directory) == []
 
 
-def test_a_second_driver_waits_for_the_first_and_then_adds_nothing(log: Log) -> None:
-    zombie, driver = Driver(log.path, deliveryTimeoutMs=50), Driver(log.path)
-    late = [zombie.stage([b"a"])]
-    lock = OsFileSystem().lock(str(driver.directory / "lock"))
-    assert lock.try_acquire()
-    with pytest.raises(LogLocked, match=r"stayed locked for 0.05 s: another driver commits for this sink"):
-        zombie.commit(late)
-    lock.close()
-    driver.write([[b"a"]])
-    zombie.commit(late)
-    assert values(log) == [[b"a"]]
+def test_a_topic_deleted_during_a_commit_fails_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.create_topic("bills")
+    original = EncodedProducer.commit
 
+    def deleted_before(given: EncodedProducer) -> None:
+        log.delete_topic("orders")
+        original(given)
 
-def test_other_sinks_leave_alone_what_a_driver_is_about(log: Log) -> None:
-    with pytest.raises(Killed):
-        Driver(log.path, around=dies_at("pwrite", "orders-0")).write([[b"a"]])
-    lock = OsFileSystem().lock(str(Driver(log.path).directory / "lock"))
-    assert lock.try_acquire()
-    Driver(log.path, SAVE).write([[b"b"]])
-    lock.close()
-    assert values(log) == [[b"b"]]
-    Driver(log.path, SAVE).write([[b"c"]])
-    assert values(log) == [[b"b", b"c", b"a"]]
-
-
-def test_what_cannot_be_finished_holds_no_other_sink_up(log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(Killed):
-        Driver(log.path, around=dies_at("pwrite", "orders-0")).write([[b"a"]])
-    intent = Driver(log.path).directory / "intent"
-    intent.write_bytes(intent.read_bytes()[:-1])
-    Driver(log.path, SAVE).write([[b"b"]])
-    assert values(log) == [[b"b"]]
-    assert "could not be finished" in caplog.text
-    assert finish_commits(str(log.path)) == 1
-    with pytest.raises(CorruptSegment, match=r"is damaged: .* that don't fit their checksum; restore it from a copy"):
-        Driver(log.path).write([[b"a"]])
-
-
-def test_a_commit_stands_even_if_others_cannot_be_looked_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> int:
-        raise StorageFull("cannot list")
-
-    monkeypatch.setattr(sink_commit, "finish_others", refused)
-    Driver(log.path, SAVE).write([[b"a"]])
-    assert values(log) == [[b"a"]]
-
-
-def test_a_log_restored_without_its_sinks_is_told_from_one_that_goes_on(log: Log) -> None:
-    Driver(log.path).write([[b"a"]])
-    with pytest.raises(Killed):
-        Driver(log.path, around=dies_at("pwrite", "orders-0")).write([[b"b"]], 1)
-    (producer_id,) = (state.producer_id for state in [read_state(place(log))] if state)
-    batch = bytearray(one_record())
-    number(batch, producer_id, 0, 1)
-    log.partition("orders", 0).log.append_batch(batch)
-    number(batch, producer_id, 0, 2)
-    log.partition("orders", 0).log.append_batch(batch)
-    with pytest.raises(CorruptSegment, match=r"orders-0 expects sequence 3 of producer .*, the commit has 1 from 1 on"):
-        Driver(log.path).write([[b"b"]], 1)
+    driver = Driver(log.path)
+    object.__setattr__(driver.sink.options, "topic", None)
+    rows = [{"value": b"a", "topic": "orders"}, {"value": b"b", "topic": "bills"}]
+    with monkeypatch.context() as patched:
+        patched.setattr(EncodedProducer, "commit", deleted_before)
+        with pytest.raises(PylogError):
+            driver.write([rows])
+    assert values(log, "bills") == [[]]
+    log.create_topic("orders")
+    driver.write([rows])
+    assert (values(log), values(log, "bills")) == ([[b"a"]], [[b"b"]])
 
 
 def test_what_was_staged_long_ago_goes(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -536,10 +570,9 @@ def test_what_was_staged_long_ago_goes(log: Log, monkeypatch: pytest.MonkeyPatch
     other = SAVE.replace("7", "8")
     Driver(log.path, other).write([[b"b"]])
     assert [names(Driver(log.path, sink_id).directory) for sink_id in (QUERY, SAVE)] == [[s.name] for s in staged if s]
-    monkeypatch.setattr(sink_commit, "LEFTOVER_NS", -(10**9))
+    monkeypatch.setattr(sink_directory, "LEFTOVER_NS", -(10**10))
     Driver(log.path, other).write([[b"c"]])
-    assert names(Driver(log.path).directory) == ["lock"]
-    assert names(log.path / ".pylog/spark") == [QUERY]
+    assert names(log.path / ".pylog/spark") == ["save-0.lock"]
     assert values(log) == [[b"b", b"c"]]
 
 

@@ -1,8 +1,7 @@
-"""Staged files, intents and states that are not what was written: refused by name, before anything is appended."""
+"""Staged files that are not what was written: refused by name, and nothing of their commit is in the log."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from struct import pack
@@ -14,12 +13,10 @@ from hypothesis import strategies as st
 
 from pylog import Log
 from pylog.codec.checksum import crc32c
-from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, PylogError
+from pylog.errors import CorruptRecord, CorruptSegment, PylogError
 from pylog.spark.sink.directory import SinkDirectory
-from pylog.spark.sink.intents import Intent, Share, SinkState, read_intent, read_state, write_intent, write_state
 from pylog.spark.sink.staging import Staged, Target, staged_batches
 from pylog.storage import OsFileSystem
-from pylog.testing import ManualClock
 from tests.arrow.rows import CORNERS, view_of
 from tests.spark.writing import QUERY, Driver, values
 
@@ -31,7 +28,8 @@ HEAD = b"PYLGSTGD" + pack(">h", 1)
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> SinkDirectory:
     root = tmp_path_factory.mktemp("log")
-    made = SinkDirectory.of(OsFileSystem(), ManualClock(), str(root), QUERY)
+    (root / ".pylog").mkdir()
+    made = SinkDirectory.of(OsFileSystem(), str(root), QUERY)
     made.make()
     return made
 
@@ -111,76 +109,6 @@ def test_any_flipped_byte_of_a_staged_file_is_found(place: SinkDirectory, data: 
         read(place, bytes(whole), crc=crc)
 
 
-# Intents and states
-
-INTENT = Intent(3, 1000, (Staged(NAME, 100, 7),), (Share(TARGET, 5, 10, 20),))
-
-
-def test_intents_and_states_are_read_as_they_were_written(place: SinkDirectory) -> None:
-    write_intent(place, INTENT)
-    assert read_intent(place) == INTENT
-    write_state(place, SinkState(3, 1000))
-    assert read_state(place) == (3, 1000)
-
-
-def signed(content: object) -> bytes:
-    body = json.dumps(content).encode()
-    return b"%08x\n" % crc32c(body) + body
-
-
-GOOD: dict[str, Any] = {
-    "version": 1,
-    "batch_id": 3,
-    "producer_id": 1000,
-    "files": [[NAME, 100, 7]],
-    "shares": [["orders", "id", 3, 5, 10, 20]],
-}
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"00000000\n",
-        signed(GOOD)[:-1],
-        signed([]),
-        b"%08x\n" % crc32c(b"[" * 100_000) + b"[" * 100_000,
-        *(signed({name: value for name, value in GOOD.items() if name != left_out}) for left_out in GOOD),
-        *(
-            signed({**GOOD, **wrong})
-            for wrong in (
-                {"version": 2},
-                {"batch_id": -1},
-                {"batch_id": True},
-                {"producer_id": 2**63},
-                {"files": 5},
-                {"files": [["../../../x", 100, 7]]},
-                {"files": [[NAME, 100]]},
-                {"files": [[NAME, -1, 7]]},
-                {"files": [[NAME, 100, 2**32]]},
-                {"shares": [["orders", "id", 3, 5, 10]]},
-                {"shares": [[None, "id", 3, 5, 10, 20]]},
-                {"shares": [["orders", "id", -3, 5, 10, 20]]},
-                {"shares": [["orders", "id", 3, 2**31, 10, 20]]},
-                {"shares": [["orders", "id", 3, 5, 0, 20]]},
-                {"shares": [["orders", "id", 3, 5, 10, -20]]},
-            )
-        ),
-    ],
-)
-def test_an_intent_that_is_none_is_refused_by_name(place: SinkDirectory, data: bytes) -> None:
-    Path(place.intent).write_bytes(data)
-    with pytest.raises((CorruptSegment, FormatVersionError), match="intent"):
-        read_intent(place)
-
-
-@pytest.mark.parametrize("content", [{"version": 1}, {"version": 1, "batch_id": -1, "producer_id": 5}])
-def test_a_state_that_is_none_is_refused_by_name(place: SinkDirectory, content: dict[str, Any]) -> None:
-    Path(place.state).write_bytes(signed(content))
-    with pytest.raises(CorruptSegment, match="state is damaged"):
-        read_state(place)
-
-
 # In a commit
 
 
@@ -198,8 +126,10 @@ def test_nothing_is_written_of_a_commit_of_which_a_file_is_damaged(log: Log, har
     harm(driver.directory / messages[1].staged.name)
     with pytest.raises(CorruptSegment):
         driver.commit(messages)
+    driver.abort(messages)
     assert values(log) == [[]]
-    assert not (driver.directory / "intent").exists()
+    driver.write([[b"a"], [b"b"]])
+    assert values(log) == [[b"a", b"b"]]
 
 
 def test_a_link_in_the_place_of_a_file_is_not_followed(log: Log, tmp_path: Path) -> None:
@@ -217,8 +147,11 @@ def test_what_lies_about_among_the_sinks_is_left_alone(log: Log) -> None:
     sinks = log.path / ".pylog/spark"
     (sinks / "notes").mkdir(parents=True)
     (sinks / "readme.txt").write_text("x")
+    mine = Driver(log.path).directory / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("x")
     Driver(log.path).write([[b"a"]])
-    (Driver(log.path).directory / "mine.txt").write_text("x")
     Driver(log.path).write([[b"b"]], 1)
     assert values(log) == [[b"a", b"b"]]
+    assert mine.exists()
     assert (sinks / "notes").is_dir()

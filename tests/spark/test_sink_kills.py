@@ -80,7 +80,7 @@ def _drive(place: Path, batches: int) -> None:
     try:
         driver = Driver(place / "log", batchBytes=150, partitioner="round_robin")
         for number in range(int(done.read_text()) if done.exists() else 0, batches):
-            driver.write([_rows(number, task) for task in (0, 1)], number)
+            driver.write_next([_rows(number, task) for task in (0, 1)], number)
             (place / "new").write_text(str(number + 1))
             (place / "new").replace(done)
         status = 0
@@ -89,7 +89,7 @@ def _drive(place: Path, batches: int) -> None:
 
 
 def _run(drawn: random.Random, place: Path, kills: Counter[str]) -> bool:
-    """One life of the driver; whether it came to the end. Half of the kills come when a commit has just been decided."""
+    """One life of the driver; whether it came to the end. Half of the kills come when a commit has begun to append."""
     paths = [str(place / name) for name in ("log", "source", "checkpoint")]
     command = [sys.executable, "-m", "tests.spark.killed_driver", *paths]
     with (place / "said").open("w+") as said:
@@ -109,26 +109,21 @@ def _run(drawn: random.Random, place: Path, kills: Counter[str]) -> bool:
 
 def _wait(drawn: random.Random, driver: subprocess.Popen[bytes], place: Path) -> str:
     """Until the driver is to be killed; which moment that is."""
-    sinks, said = place / "log/.pylog/spark", place / "said"
+    partition, said = place / "log/copies-0", place / "said"
     while "started" not in said.read_text() and driver.poll() is None:
         time.sleep(0.05)
-    found = set(_intents(sinks))
-    at_intent, end = drawn.random() < 0.5, time.monotonic() + drawn.uniform(0, AFTER_START_S)
-    later = drawn.randrange(1, 4)
-    while driver.poll() is None and (at_intent or time.monotonic() < end):
-        now = set(_intents(sinks))
-        if at_intent and len(found | now) > later and now - found:
-            time.sleep(drawn.uniform(0, 0.02))
-            break
-        found |= now
+    in_commit, end = drawn.random() < 0.5, time.monotonic() + drawn.uniform(0, AFTER_START_S)
+    later, size = drawn.randrange(1, 4), _size(partition)
+    while driver.poll() is None and (in_commit or time.monotonic() < end):
+        if in_commit and _size(partition) > size:
+            size, later = _size(partition), later - 1
+            if later == 0:
+                time.sleep(drawn.uniform(0, 0.02))
+                return "in a commit"
         time.sleep(0.0005)
-    return "with an intent" if _intents(sinks) else "without"
+    return "at any time"
 
 
-def _intents(sinks: Path) -> list[int]:
-    """Which intents there are now: one at most, a new file for each commit."""
-    found = []
-    for path in sinks.glob("*/intent"):
-        with suppress(FileNotFoundError):
-            found.append(path.stat().st_mtime_ns)
-    return found
+def _size(partition: Path) -> int:
+    """How much a partition has: a commit appends to each."""
+    return sum(path.stat().st_size for path in partition.glob("*.log"))

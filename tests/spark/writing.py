@@ -45,6 +45,10 @@ class Driver:
         """A batch whose tasks all succeed."""
         self.commit([self.stage(rows, batch_id) for rows in tasks], batch_id)
 
+    def write_next(self, tasks: Sequence[Sequence[Any]], batch_id: int) -> None:
+        """The same as Spark does it for a query: the process keeps what it has opened."""
+        self.sink.commit_batch(self.sink_id, batch_id, [self.stage(rows, batch_id) for rows in tasks])
+
     @property
     def directory(self) -> Path:
         return Path(self.sink.options.path, ".pylog/spark", self.sink_id)

@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING, Any
 from pylog.checks import require_callable, require_count
 from pylog.database import Database, is_connection
 from pylog.errors import ConfigError, PylogError
-from pylog.group.admin import GroupAdmin
-from pylog.group.offset_records import OFFSETS_TOPIC
+from pylog.group.position import POSITION, next_batch
 from pylog.interrupts import own
 from pylog.manager.access import manager_of
-from pylog.model import TopicPartition
 from pylog.outbox.table import TABLE, OutboxRow, OutboxTable
 from pylog.producer import Producer
 
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from pylog.log import Log
 
 BATCH_ROWS = 10_000
-POSITION = TopicPartition(OFFSETS_TOPIC, 0)
-"""What the offset is committed for. Rows go to any topics, each of which may be deleted, but not this one."""
 
 
 def relay(
@@ -106,10 +102,7 @@ class _Relay:
 
     def _position(self) -> int:
         """The last batch that the log has."""
-        offsets = self._log.manager.part(GroupAdmin).offsets
-        offsets.create_topic()
-        committed = offsets.committed(self._group).get(POSITION)
-        sent = 0 if committed is None else committed.offset - 1
+        sent = (next_batch(self._log.manager, self._group) or 1) - 1
         _, numbered = self._table.identity()
         self._database.commit()
         if numbered < sent:

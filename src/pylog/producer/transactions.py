@@ -61,6 +61,14 @@ class Sender(Protocol):
     def unsent_batches(self) -> list[ProducerBatch]: ...
 
 
+class Written(Protocol):
+    """What it uses of a batch that is appended."""
+
+    identity: ProducerIdentity
+    topic_partition: TopicPartition
+    min_timestamp_ms: int | None
+
+
 class ProducerTransactions:
     """Between the public face, the sender and the owner of the transactional id."""
 
@@ -229,9 +237,7 @@ class ProducerTransactions:
                 self._is_started = self._may_be_one_batch = True
             return ProducerIdentity(owner.producer_id, owner.epoch, is_transactional=True)
 
-    def append(
-        self, batch: ProducerBatch, data: bytearray, partition: ProducerPartition, timeout_ms: int
-    ) -> AppendResult:
+    def append(self, batch: Written, data: bytearray, partition: ProducerPartition, timeout_ms: int) -> AppendResult:
         """Append a batch, unless its transaction is over. Its partition will need a marker.
 
         Raises as ``PartitionLog.append_batch``; ``ProducerFenced``, ``TransactionAborted``.
@@ -261,7 +267,7 @@ class ProducerTransactions:
         if isinstance(error, ProducerFenced):
             self.state = State.FENCED
 
-    def _is_of_another(self, batch: ProducerBatch) -> bool:
+    def _is_of_another(self, batch: Written) -> bool:
         """Whether the batch is not, or no longer, part of this transaction."""
         owner = self._owner
         if self._only_batch is not None and batch is not self._only_batch:
@@ -292,7 +298,7 @@ class ProducerTransactions:
     def _commit_one_batch(self, sender: Sender, owner: TransactionOwner, batch: ProducerBatch) -> None:
         try:
             self.state = State.COMMITTING
-            sender.flush(None)
+            _write_unsent(sender)
         finally:
             if not self._is_only_batch_built and self.state is State.COMMITTING:
                 self._only_batch, self.state = None, State.IN_TRANSACTION
@@ -314,8 +320,7 @@ class ProducerTransactions:
         sender.flush(None)
         with self._identity_lock:
             self._is_sealed = True
-        if sender.unsent_batches():  # of a thread that has sent something during the flush
-            sender.flush(None)
+        _write_unsent(sender)
         self._require_no_failure()
         self._require_none_unsent(sender, "commit_transaction")
 
@@ -398,3 +403,11 @@ class ProducerTransactions:
                 raise
             finally:
                 self._is_busy = False
+
+
+def _write_unsent(sender: Sender) -> None:
+    """Write, or refuse, also what threads add that were just about to send. Ends if nothing changes."""
+    before: list[ProducerBatch] = []
+    while (unsent := sender.unsent_batches()) and unsent != before:
+        before = unsent
+        sender.flush(None)

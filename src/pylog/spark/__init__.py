@@ -2,7 +2,7 @@
 
     data_source.py  the class for ``format("pylog")``: its columns, its reader, its writer
     source/         reads: the driver plans a query or stream, executors read its ranges
-    sink/           writes: tasks stage batches, the driver decides and publishes them once
+    sink/           writes: tasks stage batches, the driver appends them in one transaction
 
 A reading executor needs only the package and read permission: no lock, no write.
 """
@@ -21,14 +21,4 @@ except ModuleNotFoundError as error:
         extra="spark",
     ) from error
 
-__all__ = ["PylogDataSource", "finish_commits", "offsets_behind"]
-
-
-def finish_commits(path: str) -> int:
-    """Finish what sinks decided in the log at ``path`` and left: a driver died, or a disk was full.
-
-    The next commit of any sink does this too. Returns how many failed; ``pylog.spark`` logs why.
-    """
-    from pylog.spark.sink.sink import finish_commits as finish
-
-    return finish(path)
+__all__ = ["PylogDataSource", "offsets_behind"]

@@ -6,14 +6,20 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "a sink does not sync what it has published",
-        "spark/sink/publishing.py",
-        "            self._sync(part)\n",
-        "            pass\n",
-        "a loss of power takes records that are never written again",
-        (
-            "tests/spark/test_sink_commit.py::test_a_query_that_starts_again_after_any_crash_writes_each_record_once[power]",
-        ),
+        "a sink's transaction does not commit the batch's number",
+        "spark/sink/commit.py",
+        "            self._write(producer, files, {POSITION: batch_id + 1})\n",
+        "            self._write(producer, files)\n",
+        "a micro-batch that comes again after a crash is in the log twice",
+        ("tests/spark/test_sink_commit.py::test_a_batch_that_comes_again_adds_nothing_and_leaves_nothing",),
+    ),
+    Mutant(
+        "a sink takes an undecided commit for none",
+        "group/position.py",
+        "    if POSITION in found.undecided:",
+        "    if False:",
+        "a micro-batch whose decision the disk takes later is in the log twice",
+        ("tests/spark/test_sink_commit.py::test_a_commit_whose_decision_is_refused_for_longer_is_undecided",),
     ),
     Mutant(
         "a stream's first batch does not say where it started",

@@ -1,75 +1,167 @@
-"""The driver's part of a sink: one commit of the staged batches, all or nothing, once.
+"""The driver's part of a sink: each micro-batch, and each ``save``, is one transaction.
 
-    1  finish what the sink has begun; skip a batch that is in the log already
-    2  check the staged files and write the intent: the commit point
-    3  append their batches to the partitions, and sync
-    4  write the state (of a query), remove the intent and the files
-
-The sink's lock is held throughout. A crash before the commit point leaves unnamed files, which a
-later commit removes. After a later crash the next commit of any sink finishes the intent.
+A query's transactional id is ``spark:<query id>``, and so is its group, for which the transaction
+commits the next batch's number. So the log says which batch comes next, and a later driver of the
+query fences the earlier one, in the middle of a commit. A save happens once, and needs no number: it takes the first of the
+ids ``spark:save-0``, ``spark:save-1``, … that no other save holds now.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from itertools import count
 from typing import TYPE_CHECKING
 
-from pylog.errors import LogLocked, OutcomeUnknown, PylogError, StorageError
+from pylog.codec.format import INT32_MAX
+from pylog.errors import InvalidPartition, OutcomeUnknown, PylogError, TopicNotFound, TransactionAborted
 from pylog.interrupts import own, suppress
-from pylog.spark.sink.directory import SinkDirectory, batch_of, is_sink_id, while_holding_sink
-from pylog.spark.sink.intents import Intent, SinkState, read_intent, read_state, write_intent, write_state
-from pylog.spark.sink.publishing import Publication, prepare
-from pylog.spark.sink.staging import Staged
+from pylog.spark.sink.directory import SinkDirectory
+from pylog.spark.sink.earlier_builds import finish_earlier
+from pylog.spark.sink.staging import Staged, Target, staged_batches
 
 if TYPE_CHECKING:
     from pylog.log import Log
+    from pylog.model import TopicPartition
+    from pylog.partition.partition_log import PartitionLog
+    from pylog.producer.encoded import EncodedProducer
 
 logger = logging.getLogger("pylog.spark")
 
-LEFTOVER_NS = 7 * 86_400 * 1_000_000_000
-"""Files staged longer ago than this and never committed are garbage."""
+TIMEOUT_MS = 60_000
+SLOW_DISK_BYTES_PER_MS = 10_000
+"""A live driver's transaction is not aborted while a disk as slow as this takes all of it."""
 
 
 class SinkCommit:
-    """Commits for one sink."""
+    """Commits for one sink. It keeps the log open, and a query's transactional id, until it is closed."""
 
     def __init__(self, log: Log, directory: SinkDirectory, timeout_ms: int) -> None:
         self._log = log
         self._directory = directory
         self._timeout_ms = timeout_ms
-        self._decided_ns: int | None = None  # by the filesystem's clock
+        self._partitions: dict[Target, PartitionLog] = {}
+        self._producer: EncodedProducer | None = None  # of a query, after its first commit
 
     def commit(self, batch_id: int, files: Sequence[Staged]) -> None:
         """On return the files' records are in the log and durable. A batch in the log is skipped.
 
-        ``OutcomeUnknown``: the commit is decided. A later commit finishes it once the cause is
-        fixed. Any other error: nothing was written, and nothing will be.
+        ``OutcomeUnknown``: the commit is not decided for now. After any other error nothing is in
+        the log, nor will be. ``ProducerFenced``: another driver of this query has begun a commit.
+        After an error only ``close`` can follow.
         """
-        if files or self._directory.is_there():
-            while_holding_sink(self._directory, partial(self._commit, batch_id, files), self._timeout_ms / 1000)
-        try:
-            finish_others(self._log, self._directory, self._timeout_ms, self._decided_ns)
-        except own(PylogError) as error:  # the commit itself stands
-            logger.warning("could not look for what other sinks have not finished: %s", error)
-
-    def abort(self, files: Collection[Staged]) -> None:
-        """Remove undecided files: Spark also aborts a commit if only its answer was lost."""
-        if self._directory.is_there():
-            with suppress(FileNotFoundError):
-                while_holding_sink(self._directory, partial(self._abort, files), self._timeout_ms / 1000)
-
-    # The steps, with the lock held
-
-    def _commit(self, batch_id: int, files: Sequence[Staged]) -> None:
-        state = self.recover()
-        if state is not None and batch_id <= state.batch_id:
-            self._report_repeated(batch_id, state.batch_id)
-            self._clean(batch_id)
+        finish_earlier(self._log, self._directory, self._timeout_ms)
+        self._partitions.clear()
+        if files and self._directory.is_save:
+            self._write_save(files)
         elif files:
-            producer_id = self._log.manager.next_producer_id() if state is None else state.producer_id
-            self._publish(prepare(self._log, self._directory, batch_id, producer_id, files, self._timeout_ms))
+            self._write_batch(batch_id, files)
+        try:
+            self._clean(batch_id)
+        except own(PylogError) as error:  # the commit itself stands
+            logger.warning("staged files are left for a later commit: %s", error)
+
+    def is_owner(self) -> bool:
+        """Whether no other process has committed for this query since this one did."""
+        return self._producer is not None and self._producer.is_owner()
+
+    def close(self) -> None:
+        self._give_up_id()
+        self._log.close()
+
+    def _give_up_id(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()
+
+    def _taken_over(self, name: str, files: Sequence[Staged]) -> EncodedProducer:
+        """The producer with this id, with time enough for these files."""
+        from pylog.producer.encoded import EncodedProducer
+
+        size_bytes = sum(staged.size_bytes for staged in files)
+        timeout_ms = max(TIMEOUT_MS, 2 * self._timeout_ms) + size_bytes // SLOW_DISK_BYTES_PER_MS
+        if self._producer is None or self._producer.timeout_ms < timeout_ms:
+            self._give_up_id()
+            self._producer = EncodedProducer(self._log.manager, name, min(timeout_ms, INT32_MAX))
+        return self._producer
+
+    def _write_save(self, files: Sequence[Staged]) -> None:
+        with self._id_of_save() as name:
+            try:
+                self._write(self._taken_over(name, files), files)
+            finally:
+                self._give_up_id()
+
+    def _write_batch(self, batch_id: int, files: Sequence[Staged]) -> None:
+        from pylog.group.position import POSITION, next_batch
+
+        name = f"spark:{self._directory.sink_id}"
+        producer = self._taken_over(name, files)
+        expected = next_batch(self._log.manager, name) or 0
+        if batch_id < expected:
+            self._report_repeated(batch_id, expected - 1)
+        else:
+            self._write(producer, files, {POSITION: batch_id + 1})
+
+    def _write(
+        self, producer: EncodedProducer, files: Sequence[Staged], offsets: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        producer.begin()
+        for staged in files:
+            for batch in staged_batches(self._directory, staged):
+                partition = self._partition(batch.target)
+                producer.append(partition, batch.data, batch.min_timestamp_ms, self._timeout_ms)
+        if offsets is not None:
+            producer.send_offsets(offsets, f"spark:{self._directory.sink_id}")
+        self._decide(producer)
+
+    @contextmanager
+    def _id_of_save(self) -> Iterator[str]:
+        """A transactional id that is this save's as long as its lock is held."""
+        directory = self._directory
+        for number in count():
+            with closing(directory.filesystem.lock(f"{directory.sinks}/save-{number}.lock")) as lock:
+                if lock.try_acquire():
+                    yield f"spark:save-{number}"
+                    return
+
+    def _partition(self, target: Target) -> PartitionLog:
+        """``TopicNotFound`` if the topic is gone."""
+        found = self._partitions.get(target)
+        if found is None:
+            with suppress(TopicNotFound, InvalidPartition):
+                found = self._log.partition(target.topic, target.partition).log
+            if found is None or found.topic_id != target.topic_id:
+                raise TopicNotFound(
+                    f"{target.topic!r} was deleted, or deleted and created again, since its records were staged; "
+                    "nothing was written: write again",
+                    topic=target.topic, partition=target.partition,
+                )  # fmt: skip
+            self._partitions[target] = found
+        return found
+
+    def _decide(self, producer: EncodedProducer) -> None:
+        """Commit. An error tells what became of the transaction: who is told of a failure saves again."""
+        from pylog.partition.read.undecided import Outcome
+
+        try:
+            producer.commit()
+        except own(Exception) as error:
+            self._give_up_id()
+            outcome = producer.outcome()
+            if outcome is Outcome.COMMITTED:
+                logger.warning("committed, but with an error that stopped the driver from seeing it: %s", error)
+                return
+            if outcome is Outcome.UNDECIDED:
+                raise OutcomeUnknown(
+                    f"this commit is not decided yet: {error}. Put that right: then it is in the log as a whole, or not at all. "
+                    "Start a query again; look for a save's records before you repeat it",
+                    cause=str(error),
+                ) from error
+            if isinstance(error, OutcomeUnknown):
+                raise TransactionAborted(f"nothing was written: {error}", cause=str(error)) from error
+            raise
 
     def _report_repeated(self, batch_id: int, last: int) -> None:
         """Only the last batch comes again after a crash; an earlier one may differ."""
@@ -84,132 +176,15 @@ class SinkCommit:
             last,
         )
 
-    def _publish(self, intent: Intent) -> None:
-        directory = self._directory
-        directory.filesystem.sync_directory(directory.path)  # the names of the files
-        publication = Publication(self._log, directory, intent, self._timeout_ms)
-        try:
-            write_intent(directory, intent)
-            self._decided_ns = directory.filesystem.modified_ns(directory.intent)
-            publication.run(again=False)
-            self._published(intent)
-        except own(Exception) as error:  # even MemoryError: the caller must know whether it is decided
-            outcome = self._unfinished(error) if publication.may_have_begun else self._withdrawn(error)
-            if outcome is error:
-                raise
-            raise outcome from error
-
-    def _withdrawn(self, error: Exception) -> Exception:
-        """Nothing is in the log: undo the decision. Returns the error to raise."""
-        try:
-            self._directory.filesystem.remove(self._directory.intent)
-        except own(StorageError):
-            return self._unfinished(error)
-        try:
-            self._directory.filesystem.sync_directory(self._directory.path)
-        except own(StorageError) as second:
-            return OutcomeUnknown(
-                f"nothing was written: {error}; but the disk may still hold what was decided ({second}), and after a power "
-                "failure it would be carried out: look into the log then, before you write again",
-                path=self._directory.intent, cause=str(error),
-            )  # fmt: skip
-        return error
-
-    def _unfinished(self, error: Exception) -> OutcomeUnknown:
-        what = "this save" if self._directory.is_save else "this batch"
-        cause = str(error) or type(error).__name__
-        advice = "don't run it again" if self._directory.is_save else "start the query again from its checkpoint"
-        return OutcomeUnknown(
-            f"{what} is decided, but not all of it may be in the log yet: {cause}. Put that right, and {advice}: the rest "
-            "follows with the next commit of any sink to this log, or with pylog.spark.finish_commits(path)",
-            path=self._directory.intent, cause=cause,
-        )  # fmt: skip
-
-    def recover(self) -> SinkState | None:
-        """Finish a begun commit. Returns what is published; None if nothing is recorded."""
-        directory = self._directory
-        intent, state = read_intent(directory), read_state(directory)
-        if intent is None:
-            return state
-        if state is None or state.batch_id < intent.batch_id:
-            Publication(self._log, directory, intent, self._timeout_ms).run(again=True)
-        return self._published(intent)
-
-    def _published(self, intent: Intent) -> SinkState:
-        """All of it is in the log and synced: record that, then remove the intent."""
-        directory = self._directory
-        state = SinkState(intent.batch_id, intent.producer_id)
-        if not directory.is_save:
-            write_state(directory, state)
-        directory.filesystem.remove(directory.intent)
-        if directory.is_save:  # no state would show that an intent, back after a power failure, was carried out
-            directory.filesystem.sync_directory(directory.path)
-        self._clean(intent.batch_id)
-        return state
-
     def _clean(self, batch_id: int) -> None:
-        """Remove files up to this batch: of failed or lost attempts, or of a batch in the log."""
-        for name in self._directory.staged_names():
-            if batch_of(name) <= batch_id:
-                self._directory.filesystem.remove(self._directory.file(name))
-        self._leave()
-
-    def _leave(self) -> None:
-        """Remove the directory of a save, and its lock, unless a task is still staging there."""
         directory = self._directory
-        if directory.is_save and not directory.staged_names():
-            directory.filesystem.remove(f"{directory.intent}.tmp")
-            directory.filesystem.remove(directory.lock)
-            with suppress(StorageError):  # a task has just begun to stage
-                directory.filesystem.remove_directory(directory.path)
-
-    def _abort(self, files: Collection[Staged]) -> None:
-        intent = read_intent(self._directory)
-        decided = () if intent is None else intent.files
-        for staged in files:
-            if staged not in decided:
-                self._directory.filesystem.remove(self._directory.file(staged.name))
-        if intent is None:
-            self._leave()
-
-    def leftovers(self, now_ns: int) -> list[str]:
-        """Unchanged for ``LEFTOVER_NS``: staged files, or the directory of an empty save."""
-        directory = self._directory
-        paths = [directory.file(name) for name in directory.staged_names()]
-        if directory.is_save and not paths:
-            paths = [directory.path]
-        return [path for path in paths if directory.filesystem.modified_ns(path) < now_ns - LEFTOVER_NS]
-
-    def sweep(self, leftovers: Collection[str]) -> None:
-        for path in leftovers:
-            if path != self._directory.path:
-                self._directory.filesystem.remove(path)
-        self._leave()
+        with suppress(FileNotFoundError):  # nothing was staged, or another driver was faster
+            now_ns = directory.filesystem.modified_ns(directory.path)
+            directory.remove_up_to(batch_id)
+            for other in directory.all():
+                _remove_leftovers(other, now_ns)
 
 
-def finish_others(log: Log, directory: SinkDirectory, timeout_ms: int, now_ns: int | None = None) -> int:
-    """Finish other sinks' decided commits if their lock is free. Returns how many failed.
-
-    With ``now_ns`` also remove their old leftovers.
-    """
-    failed = 0
-    try:
-        names = directory.filesystem.names(directory.sinks)
-    except own(FileNotFoundError):
-        return 0
-    for name in names:
-        if not is_sink_id(name) or name == directory.sink_id:
-            continue
-        other = directory.other(name)
-        sink = SinkCommit(log, other, timeout_ms)
-        try:
-            if directory.filesystem.exists(other.intent):
-                while_holding_sink(other, sink.recover, 0)
-            elif now_ns is not None and (leftovers := sink.leftovers(now_ns)):
-                while_holding_sink(other, partial(sink.sweep, leftovers), 0)
-        except own(LogLocked, FileNotFoundError):
-            continue  # its own driver holds the lock, or was faster
-        except own(PylogError) as error:
-            failed += 1
-            logger.warning("what sink %s has decided could not be finished: %s", name, error)
-    return failed
+def _remove_leftovers(directory: SinkDirectory, now_ns: int) -> None:
+    with suppress(FileNotFoundError):  # its own driver was faster
+        directory.remove_leftovers(now_ns)

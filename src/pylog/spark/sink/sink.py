@@ -1,8 +1,8 @@
 """The sink: ``df.write.format("pylog")`` and ``df.writeStream.format("pylog")``.
 
-Tasks stage encoded batches (``staging.py``); the driver commits them (``commit.py``). A commit
-bears the query's id, which the checkpoint keeps, and the micro-batch's number: they identify a
-replayed batch. Spark gives both to the tasks, and the tasks send them to the driver.
+Tasks stage encoded batches (``staging.py``); the driver commits them (``commit.py``) under the
+query's id, which the checkpoint keeps, and the micro-batch's number: they identify a replayed
+batch. Spark gives both to the tasks, and the tasks send them to the driver.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pylog.clock import Clock, SystemClock
 from pylog.errors import ConfigError, PylogError
 from pylog.interrupts import own, suppress
 from pylog.spark.sink.columns import check_columns, tables
-from pylog.spark.sink.commit import SinkCommit, finish_others
+from pylog.spark.sink.commit import SinkCommit
 from pylog.spark.sink.directory import SinkDirectory, is_sink_id, new_save_id
 from pylog.spark.sink.options import SinkOptions
 from pylog.spark.sink.staging import Staged, StagedFile, StagedLog
@@ -35,6 +35,12 @@ _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _IS_CONTINUOUS = "__is_continuous_processing"
 _NEVER_MS = 1e9  # a batch waits until it is full or the task ends
+_KEPT_MAX = 8
+_KEPT: dict[tuple[str, str, int], SinkCommit] = {}
+"""Of the queries that this process has committed for last: to open a log, and take an id over, takes long.
+
+Spark has one process commit one micro-batch after the other.
+"""
 
 
 @dataclass(frozen=True)
@@ -83,12 +89,12 @@ class Sink:
         )  # fmt: skip
 
     def directory_of(self, sink_id: str) -> SinkDirectory:
-        return SinkDirectory.of(self.filesystem, self.clock, self.options.path, sink_id)
+        return SinkDirectory.of(self.filesystem, self.options.path, sink_id)
 
     # In a task
 
     def stage(self, batches: Iterable[pa.RecordBatch], sink_id: str, batch_id: int, task_attempt: int) -> TaskMessage:
-        """Encode as ``Producer.send_arrow`` does, into this attempt's file. Durable on return."""
+        """Encode as ``Producer.send_arrow`` does, into this attempt's file."""
         file = StagedFile(self.directory_of(sink_id), batch_id, task_attempt)
         try:
             with closing(self.open()) as log:
@@ -119,15 +125,32 @@ class Sink:
     # On the driver
 
     def commit(self, sink_id: str, batch_id: int, messages: Sequence[WriterCommitMessage | None]) -> None:
-        with closing(self.open()) as log:
-            self._commits(log, sink_id).commit(batch_id, _staged(messages))
+        with closing(self.open_commit(sink_id)) as commit:
+            commit.commit(batch_id, _staged(messages))
+
+    def commit_batch(self, sink_id: str, batch_id: int, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """The same for a query, whose next batch this process probably commits, too."""
+        key = self.options.path, sink_id, self.options.delivery_timeout_ms
+        kept = _KEPT.pop(key, None)
+        if kept is not None and not kept.is_owner():
+            kept.close()
+            kept = None
+        commit = kept or self.open_commit(sink_id)
+        try:
+            commit.commit(batch_id, _staged(messages))
+        except BaseException:
+            commit.close()
+            raise
+        _KEPT[key] = commit
+        if len(_KEPT) > _KEPT_MAX:
+            _KEPT.pop(next(iter(_KEPT))).close()
+
+    def open_commit(self, sink_id: str) -> SinkCommit:
+        return SinkCommit(self.open(), self.directory_of(sink_id), self.options.delivery_timeout_ms)
 
     def abort(self, sink_id: str, messages: Sequence[WriterCommitMessage | None]) -> None:
-        with closing(self.open()) as log:
-            self._commits(log, sink_id).abort(_staged(messages))
-
-    def _commits(self, log: Any, sink_id: str) -> SinkCommit:
-        return SinkCommit(log, self.directory_of(sink_id), self.options.delivery_timeout_ms)
+        """Remove what was staged. Spark calls it also if only the answer of a commit was lost."""
+        self.directory_of(sink_id).remove(staged.name for staged in _staged(messages))
 
 
 def _located(error: PylogError, topic: str, rows: pa.RecordBatch) -> PylogError:
@@ -177,20 +200,11 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         for sink_id in _sink_ids(messages):
-            self._sink.commit(sink_id, batchId, messages)
+            self._sink.commit_batch(sink_id, batchId, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         for sink_id in _sink_ids(messages):
             self._sink.abort(sink_id, messages)
-
-
-def finish_commits(path: str) -> int:
-    """See ``pylog.spark.finish_commits``."""
-    sink = Sink(SinkOptions.parse({"path": str(path)}))
-    with closing(sink.open()) as log:
-        log.manager.require_writable()
-        no_sink = sink.directory_of(new_save_id(sink.filesystem))
-        return finish_others(log, no_sink, sink.options.delivery_timeout_ms)
 
 
 def _context() -> TaskContext:

@@ -1,7 +1,7 @@
 """What a task writes: a file of encoded batches, as they will be in the log.
 
 An ordinary producer encodes them; its partitions are parts of a file (``StagedLog``). The file is
-read only after it is complete and synced, and a commit names it.
+read only after it is complete, and is never synced: the driver's transaction syncs the records.
 
 Layout, big-endian (our own, see docs/format.md):
 
@@ -99,23 +99,17 @@ class StagedFile:
         self._end += len(data)
         self._crc = crc32c(data, self._crc)
 
-    def sync(self) -> None:
-        """Return when everything staged is on the disk."""
-        if self._file is not None:
-            self._file.sync()
-
     def finish(self) -> Staged | None:
-        """Sync the file; the commit makes its name durable. None if nothing was staged."""
+        """What the driver is told; None if nothing was staged."""
         if self._file is None:
             return None
-        self.sync()
         self._file.close()
         return Staged(self.name, self._end, self._crc)
 
     def discard(self) -> None:
         if self._file is not None:
             self._file.close()
-            self._directory.filesystem.remove(self._directory.file(self.name))
+            self._directory.remove([self.name])
 
 
 class StagedLog:
@@ -184,7 +178,7 @@ class StagedPartition:
         return False
 
     def sync(self, end_offset: int) -> None:
-        self._file.sync()
+        """Nothing: a power failure takes an uncommitted batch as a whole."""
 
 
 # Reading

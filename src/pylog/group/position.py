@@ -1,0 +1,35 @@
+"""How far a numbered feed has come in the log: the last of its batches that is there.
+
+Each batch is one transaction, which commits the next batch's number as an offset of the feed's
+group. The offset is for a partition that no topic's deletion takes along.
+"""
+
+from __future__ import annotations
+
+from pylog.errors import OutcomeUnknown
+from pylog.group.admin import GroupAdmin
+from pylog.group.offset_records import OFFSETS_TOPIC
+from pylog.manager.manager import LogManager
+from pylog.model import TopicPartition
+
+POSITION = TopicPartition(OFFSETS_TOPIC, 0)
+"""What the offset is committed for. A feed's records go to any topics, each of which may be deleted."""
+
+
+def next_batch(manager: LogManager, group: str) -> int | None:
+    """The number of the batch to write next; None if the log has none of this group.
+
+    To be called by the owner of the transactional id, for which no other process commits any more.
+    ``OutcomeUnknown`` if the disk did not yet take the decision of an earlier owner.
+    """
+    offsets = manager.part(GroupAdmin).offsets
+    offsets.create_topic()
+    found = offsets.look(group)
+    if POSITION in found.undecided:
+        raise OutcomeUnknown(
+            f"the last commit of {group!r} is in the log, but not yet on the disk, which refuses it: repair the disk, and "
+            "begin again",
+            group=group,
+        )  # fmt: skip
+    committed = found.offsets.get(POSITION)
+    return None if committed is None else committed.offset

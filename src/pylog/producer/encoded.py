@@ -1,0 +1,109 @@
+"""Sends batches that are encoded already, in transactions: Spark's tasks encode, the driver sends.
+
+Only their headers are written again: producer, epoch, sequence, and that they are transactional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pylog.codec.batch import read_header, write_header
+from pylog.codec.format import MAX_SEQUENCE, TRANSACTIONAL_BIT
+from pylog.errors import PylogError
+from pylog.interrupts import own
+from pylog.manager.manager import LogManager
+from pylog.model import OffsetAndMetadata, TopicPartition
+from pylog.partition.partition_log import PartitionLog
+from pylog.partition.read.undecided import Outcome
+from pylog.producer.batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
+from pylog.producer.config import ProducerConfig
+from pylog.producer.transactions import ProducerTransactions
+from pylog.transaction.outcomes import Outcomes
+
+
+@dataclass
+class _Batch:
+    identity: ProducerIdentity
+    topic_partition: TopicPartition
+    min_timestamp_ms: int | None
+
+
+class EncodedProducer:
+    """A transactional producer for one thread. After an error only ``close`` can follow, which aborts."""
+
+    def __init__(self, manager: LogManager, transactional_id: str, timeout_ms: int) -> None:
+        """Take the id over, as ``Producer.init_transactions`` does. An earlier owner is fenced."""
+        self.timeout_ms = timeout_ms
+        self._manager = manager
+        config = ProducerConfig(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+        self._transactions = ProducerTransactions(manager, config, _gate)
+        self._sequences: dict[TopicPartition, int] = {}
+        self._identity = NO_IDENTITY
+        self._transactions.init()
+
+    def is_owner(self) -> bool:
+        """Whether no other producer has taken the id over. After a commit."""
+        try:
+            self._transactions.begin()
+            self._transactions.commit(_NOTHING_BUFFERED)
+        except own(PylogError, FileNotFoundError):
+            return False
+        return True
+
+    def begin(self) -> None:
+        self._sequences.clear()
+        self._identity = NO_IDENTITY
+        self._transactions.begin()
+
+    def append(self, partition: PartitionLog, batch: bytearray, min_timestamp_ms: int | None, timeout_ms: int) -> None:
+        """Append a batch without a producer. Its header was checked. Raises as ``PartitionLog.append_batch``."""
+        self._identity = self._transactions.identity()
+        name, header = partition.topic_partition, read_header(batch)
+        sequence = self._sequences.get(name, 0)
+        write_header(
+            batch, header.attributes | TRANSACTIONAL_BIT, header.count, header.base_timestamp_ms, header.max_timestamp_ms,
+            self._identity.id, self._identity.epoch, sequence,
+        )  # fmt: skip
+        self._transactions.append(_Batch(self._identity, name, min_timestamp_ms), batch, partition, timeout_ms)
+        self._sequences[name] = sequence + header.count & MAX_SEQUENCE
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: str) -> None:
+        self._transactions.send_offsets(offsets, group)
+
+    def commit(self) -> None:
+        """See ``Producer.commit_transaction``."""
+        self._transactions.commit(_NOTHING_BUFFERED)
+
+    def close(self) -> None:
+        """Abort what is open, and give the id back. Calling it twice is allowed."""
+        self._transactions.close(_NOTHING_BUFFERED)
+
+    def outcome(self) -> Outcome:
+        """After ``close``: how the transaction ended. UNDECIDED if the disk still refuses the decision."""
+        if self._identity is NO_IDENTITY:
+            return Outcome.ABORTED
+        return self._manager.part(Outcomes).outcome(self._identity.id, self._identity.epoch)
+
+
+def _gate(is_open: bool) -> None:
+    """Nothing else sends records."""
+
+
+class _NothingBuffered:
+    """In the place of a producer's sender."""
+
+    def flush(self, timeout_s: float | None) -> bool:
+        return True
+
+    def give_up(self, reason: object = None) -> None:
+        pass
+
+    def forget_identity(self) -> None:
+        pass
+
+    def unsent_batches(self) -> list[ProducerBatch]:
+        return []
+
+
+_NOTHING_BUFFERED = _NothingBuffered()
