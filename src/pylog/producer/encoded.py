@@ -96,7 +96,7 @@ class _NothingBuffered:
     def flush(self, timeout_s: float | None) -> bool:
         return True
 
-    def give_up(self, reason: object = None) -> None:
+    def give_up(self, reason: object = None, wait_s: float = 0.0) -> None:
         pass
 
     def forget_identity(self) -> None:

@@ -1,4 +1,4 @@
-"""The states of a transactional producer, and the errors of calls that do not fit them.
+"""The states of a transactional producer, the errors of calls that do not fit them, and what it uses of the rest.
 
 | state         | begin | send | commit | abort | after it                                            |
 | ------------- | ----- | ---- | ------ | ----- | --------------------------------------------------- |
@@ -13,7 +13,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
+from typing import Protocol
 
 from pylog.errors import (
     Closed,
@@ -24,6 +26,8 @@ from pylog.errors import (
     PylogError,
     TransactionAborted,
 )  # fmt: skip
+from pylog.model import TopicPartition
+from pylog.producer.batch import ProducerBatch, ProducerIdentity
 
 
 class State(Enum):
@@ -74,3 +78,20 @@ def aborted(transactional_id: str) -> TransactionAborted:
     return TransactionAborted(
         "the transaction of this record was aborted before it was written", transactional_id=transactional_id
     )
+
+
+class Sender(Protocol):
+    """What ``ProducerTransactions`` uses of the sender."""
+
+    def flush(self, timeout_s: float | None) -> bool: ...
+    def give_up(self, reason: Callable[[], PylogError] | None = None, wait_s: float = 0.0) -> None: ...
+    def forget_identity(self) -> None: ...
+    def unsent_batches(self) -> list[ProducerBatch]: ...
+
+
+class Written(Protocol):
+    """What it uses of a batch that is to be appended."""
+
+    identity: ProducerIdentity
+    topic_partition: TopicPartition
+    min_timestamp_ms: int | None

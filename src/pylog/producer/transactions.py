@@ -15,7 +15,7 @@ import threading  # an application may abort in another thread than the one that
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pylog.clock import SystemClock
 from pylog.errors import (
@@ -36,10 +36,11 @@ from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
 from pylog.producer.batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
 from pylog.producer.touched import TouchedPartitions
-from pylog.producer.transaction_state import State, aborted, failed, refused
+from pylog.producer.transaction_state import Sender, State, Written, aborted, failed, refused
 from pylog.transaction.directory import check_transactional_id
 from pylog.transaction.offsets import TransactionOffsets
 from pylog.transaction.owner import TransactionOwner
+from pylog.turn import is_mine
 
 if TYPE_CHECKING:
     from pylog.manager.access import ProducerLog, ProducerPartition
@@ -50,23 +51,6 @@ logger = logging.getLogger("pylog.producer")
 
 PATIENCE_S = 30.0
 """How long an abort waits for a thread that is still writing records of the transaction."""
-
-
-class Sender(Protocol):
-    """What it uses of the sender."""
-
-    def flush(self, timeout_s: float | None) -> bool: ...
-    def give_up(self, reason: Callable[[], PylogError] | None = None, wait_s: float = 0.0) -> None: ...
-    def forget_identity(self) -> None: ...
-    def unsent_batches(self) -> list[ProducerBatch]: ...
-
-
-class Written(Protocol):
-    """What it uses of a batch that is appended."""
-
-    identity: ProducerIdentity
-    topic_partition: TopicPartition
-    min_timestamp_ms: int | None
 
 
 class ProducerTransactions:
@@ -85,7 +69,6 @@ class ProducerTransactions:
     def _forget(self) -> None:
         self._lock = threading.RLock()  # of the calls of the application
         self._identity_lock = threading.RLock()  # of what a batch is given, in any thread
-        self._is_busy = False
         self.state = State.NEW
         self._owner: TransactionOwner | None = None
         self._decided: Outcome | None = None  # what the markers say that are still to be written
@@ -389,20 +372,17 @@ class ProducerTransactions:
     @contextmanager
     def _turn(self, call: str) -> Iterator[None]:
         """One call at a time. A callback of the producer, or a signal handler, can't call inside of one."""
+        if is_mine(self._lock):
+            raise InvalidTransactionState(
+                f"{call}: this thread is inside another call for the transaction (in a callback, or in a signal handler)",
+                transactional_id=self._transactional_id, state=self.state.name,
+            )  # fmt: skip
         with self._lock:
-            if self._is_busy:
-                raise InvalidTransactionState(
-                    f"{call}: this thread is inside another call for the transaction (in a callback, or in a signal handler)",
-                    transactional_id=self._transactional_id, state=self.state.name,
-                )  # fmt: skip
             try:
-                self._is_busy = True
                 yield
             except own(ProducerFenced):
                 self.state = State.FENCED
                 raise
-            finally:
-                self._is_busy = False
 
 
 def _write_unsent(sender: Sender) -> None:
