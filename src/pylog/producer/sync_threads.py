@@ -1,8 +1,8 @@
 """Threads that sync several partitions at once, for the commits of one producer.
 
-They are kept, since to start threads takes longer than a sync of a fast disk, and none delays the
-end of the interpreter. What no thread has begun is done by the caller: also if no thread can be
-started any more, and in a child that a signal handler has forked meanwhile.
+They are kept for some seconds, since to start threads takes longer than a sync of a fast disk, and
+none delays the end of the interpreter. What no thread has begun is done by the caller: also if no
+thread can be started any more, and in a child that a signal handler has forked meanwhile.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue  # what these threads are to do
 from pylog.interrupts import own
 
 _CHECK_S = 0.05
+_IDLE_S = 10.0
 
 
 class _Work:
@@ -45,7 +46,7 @@ class SyncThreads:
 
     def __init__(self, threads_max: int) -> None:
         self._threads_max = threads_max
-        self._threads = 0
+        self._threads: list[threading.Thread] = []
         self._to_do: SimpleQueue[_Work | None] = SimpleQueue()
 
     def run(self, calls: Sequence[Callable[[], object]], check: Callable[[], object]) -> None:
@@ -63,13 +64,14 @@ class SyncThreads:
             work.wait(check)
 
     def _start(self, wanted: int) -> None:
-        while self._threads < min(wanted, self._threads_max):
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        while len(self._threads) < min(wanted, self._threads_max):
             thread = threading.Thread(target=_do_all, args=(self._to_do,), name="pylog-commit", daemon=True)
             try:
                 thread.start()
             except own(RuntimeError):  # the interpreter is ending, or the system has no more threads
                 return
-            self._threads += 1
+            self._threads.append(thread)
 
     def _help(self) -> None:
         try:
@@ -80,13 +82,15 @@ class SyncThreads:
 
     def close(self) -> None:
         """End the threads, after what they do now."""
-        threads, self._threads = self._threads, 0
-        for _ in range(threads):
+        for _ in self._threads:
             self._to_do.put(None)
-
-    __del__ = close
+        self._threads.clear()
 
 
 def _do_all(to_do: SimpleQueue[_Work | None]) -> None:
-    while (work := to_do.get()) is not None:
-        work.do()
+    """Until there was nothing to do for ``_IDLE_S``: their producer may be gone without having been closed."""
+    try:
+        while (work := to_do.get(timeout=_IDLE_S)) is not None:
+            work.do()
+    except own(Empty):
+        pass

@@ -114,7 +114,7 @@ class SealBuilder:
         elif epoch < self._least_epoch:
             self._least_epoch = epoch
         self._last_offset = header.last_offset
-        greatest_ms = header.max_timestamp_ms
+        greatest_ms = INT64_MIN if header.is_control else header.max_timestamp_ms
         if self._greatest_ms:
             greatest_ms = max(greatest_ms, self._greatest_ms[-1])
         if len(self._positions) % TIMES_EVERY:

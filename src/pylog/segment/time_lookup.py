@@ -15,7 +15,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from pylog.codec.batch import BatchHeader, check_header, header_crc, read_header
-from pylog.codec.format import BATCH_OVERHEAD, HEADER_BYTES, INT64_MAX, MAGIC
+from pylog.codec.format import BATCH_OVERHEAD, CONTROL_BIT, HEADER_BYTES, INT64_MAX, MAGIC
 from pylog.errors import CorruptSegment
 from pylog.index import TimeIndexReader
 from pylog.interrupts import own
@@ -26,7 +26,7 @@ from pylog.storage import ReadableFile
 
 NEAR_BLOCKS = 16  # to leave out fewer is not worth another span
 
-_FRONT = Struct(">qi4xb4x2xi8xq")  # base offset, length, magic, last offset delta, greatest timestamp
+_FRONT = Struct(">qi4xb4xhi8xq")  # base offset, length, magic, attributes, last offset delta, greatest timestamp
 _WINDOW_BYTES = 8 << 10
 _LEAST_LENGTH = HEADER_BYTES - BATCH_OVERHEAD
 
@@ -86,7 +86,7 @@ def extended(outline: Outline, file: ReadableFile, end: int, timestamp_ms: int, 
             window, window_start, at = file.pread(min(window_bytes, end - position), position), position, 0
             if len(window) < _FRONT.size:
                 break
-        base_offset, length, magic, delta, max_ms = _FRONT.unpack_from(window, at)
+        base_offset, length, magic, attributes, delta, max_ms = _FRONT.unpack_from(window, at)
         if base_offset != expected and (dense or base_offset < expected):
             break
         if magic != MAGIC or delta < 0 or length < _LEAST_LENGTH or position + BATCH_OVERHEAD + length > end:
@@ -94,7 +94,7 @@ def extended(outline: Outline, file: ReadableFile, end: int, timestamp_ms: int, 
         position += BATCH_OVERHEAD + length
         window_bytes = _WINDOW_BYTES if length < _WINDOW_BYTES else HEADER_BYTES  # long records are not read
         expected = base_offset + delta + 1
-        if max_ms > latest_ms:
+        if max_ms > latest_ms and not attributes & CONTROL_BIT:
             latest_ms = max_ms
         count += 1
         if count == TIMES_EVERY:
@@ -102,6 +102,11 @@ def extended(outline: Outline, file: ReadableFile, end: int, timestamp_ms: int, 
             greatest.append(latest_ms)
             known_end, known_offset, count = position, expected, 0
     return Outline(positions, greatest, known_end, known_offset)
+
+
+def _reaches(header: BatchHeader, timestamp_ms: int) -> bool:
+    """Whether a record of the batch may be at or after the time. A marker has the time at which it was written."""
+    return header.max_timestamp_ms >= timestamp_ms and not header.is_control
 
 
 class TimedSegmentReader(SegmentReader):
@@ -129,7 +134,7 @@ class TimedSegmentReader(SegmentReader):
 
     def _first_since(self, timestamp_ms: int, position: int, end: int) -> BatchHeader | None:
         for _, header in self._walk(position, end):
-            if header is not None and header.max_timestamp_ms >= timestamp_ms:
+            if header is not None and _reaches(header, timestamp_ms):
                 return header
         return None
 
@@ -189,7 +194,7 @@ class TimedSegmentReader(SegmentReader):
         spans: list[tuple[int, int | None]] = []
         for low, high in batches_of(seal, first_ms, last_ms):
             headers = (self._sealed_header(seal, number) for number in range(low, high))
-            first = next((header for header in headers if header.max_timestamp_ms >= first_ms), None)
+            first = next((header for header in headers if _reaches(header, first_ms)), None)
             if first is not None:
                 stop = self._sealed_header(seal, high).base_offset if high < len(seal.positions) else None
                 spans.append((first.base_offset, stop))

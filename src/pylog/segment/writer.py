@@ -106,9 +106,10 @@ class SegmentWriter:
     def is_due_to_roll(
         self, header: BatchHeader, segment_bytes: int, segment_ms: int, now_ms: Callable[[], int]
     ) -> bool:
-        """Whether the batch needs a new segment: Kafka's ``LogSegment.shouldRoll``.
+        """Whether the batch needs a new segment: Kafka's ``LogSegment.shouldRoll``, but for markers.
 
-        ``header`` has the offsets the batch is about to get.
+        ``header`` has the offsets the batch is about to get. The time of a marker says nothing of the records, which may
+        be of long ago: it does not begin a segment.
         """
         if self.size_bytes == 0:
             return False
@@ -120,7 +121,7 @@ class SegmentWriter:
             or self._times.count >= self._index_max_bytes // _TIME_ENTRY_BYTES - 1  # one is kept for closing
         ):
             return True
-        if self.first_timestamp_ms < 0:
+        if self.first_timestamp_ms < 0 or header.is_control:
             return False
         latest_ms = header.max_timestamp_ms if header.max_timestamp_ms >= 0 else now_ms()
         return latest_ms - self.first_timestamp_ms > segment_ms
@@ -163,7 +164,7 @@ class SegmentWriter:
     def _note(self, position: int, header: BatchHeader) -> None:
         if position == 0:
             self.first_timestamp_ms = header.max_timestamp_ms
-        if header.max_timestamp_ms > self._max_timestamp_ms:
+        if header.max_timestamp_ms > self._max_timestamp_ms and not header.is_control:  # the time of a record
             self._max_timestamp_ms = header.max_timestamp_ms
             self._max_timestamp_offset = header.base_offset + header.last_offset_delta
 
