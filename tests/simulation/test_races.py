@@ -46,6 +46,11 @@ def test_three_and_four_operations_meet_in_any_order_and_may_be_killed(seed: int
     assert at_random(seed, 400).problems == []
 
 
+def test_a_deletion_that_another_process_finishes_is_noticed() -> None:
+    """Its deleter was killed before it told others: they took the missing directory for damage."""
+    assert at_random(1131946806, 24).problems == []
+
+
 def test_a_schedule_can_be_replayed() -> None:
     steps: list[list[int]] = []
     for _ in range(2):

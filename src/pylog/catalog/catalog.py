@@ -310,6 +310,7 @@ class Catalog:
             logger.warning("there is a topic %r, so its directories stay; remove %r if it was not meant", name, path)
             return
         logger.info("finishing the deletion of %r, which was cut off", name)
+        self._advance_version()  # the deleter may have died before it did so
         self._remove_the_rest(topic, retire, forget)
 
     def _prepare(self, name: str, numbers: range, topic_id: str, prepare: Prepare) -> None:
