@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from pylog.catalog.topic import PARTITIONS_MAX
+from pylog.errors import ConfigError
 from pylog.model import TopicPartition
 
 PRIVATE = ".pylog"
@@ -12,6 +13,7 @@ META_PROPERTIES = "meta.properties"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 TOPIC_SUFFIX = ".json"
+ENCODED_BYTES_MAX = 200  # of a group's, a transactional id's or a producer's name as a file name
 DELETED_TOPIC_SUFFIX = ".gone"  # short: names may have 249 characters
 
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
@@ -94,6 +96,20 @@ def encoded_group(group: str) -> str:
     """A group's file name: bytes illegal in topic names, and a first dot, as ``%`` and 2 digits."""
     name = _NOT_PLAIN.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), group)
     return f"%2E{name[1:]}" if name.startswith(".") else name
+
+
+def check_encodable(value: object, option: str, what: str) -> str:
+    """``value``, if ``encoded_group`` makes a file name of it that all filesystems take; else ``ConfigError``."""
+    try:
+        if isinstance(value, str) and value and len(encoded_group(value)) <= ENCODED_BYTES_MAX:
+            return value
+    except UnicodeEncodeError:
+        pass
+    raise ConfigError(
+        f"{what} is text of 1 to {ENCODED_BYTES_MAX} bytes (a character that no topic's name can have counts three for each "
+        f"of its bytes), got {value!r:.80}",
+        option=option, value=value,
+    )  # fmt: skip
 
 
 def decoded_group(name: str) -> str | None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pylog.catalog.layout import encoded_group
+from pylog.catalog.layout import check_encodable
 from pylog.clock import Clock
-from pylog.errors import ConfigError
 from pylog.storage import FileSystem
 
-NAME_BYTES_MAX = 200  # of the directory's name
 MEMBER_ID_BYTES = 16  # a member's id, and the name of its file, are these bytes in hexadecimal
 
 
@@ -34,15 +32,6 @@ class GroupDirectory:
             self.filesystem.make_directory(directory)
 
 
-def check_group(group: object) -> None:
-    """``ConfigError`` if a group cannot have this name."""
-    try:
-        if isinstance(group, str) and group and len(encoded_group(group)) <= NAME_BYTES_MAX:
-            return
-    except UnicodeEncodeError:
-        pass
-    raise ConfigError(
-        f"a group's name is text of 1 to {NAME_BYTES_MAX} bytes (a character that no topic's name can have counts three for each "
-        f"of its bytes), got {group!r:.80}",
-        option="group_id", value=group,
-    )  # fmt: skip
+def check_group(group: object) -> str:
+    """Return it if a group can have this name; else ``ConfigError``."""
+    return check_encodable(group, "group_id", "a group's name")

@@ -20,7 +20,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from pylog.catalog.layout import encoded_group
+from pylog.catalog.layout import check_encodable
 from pylog.checks import require_count
 from pylog.codec.format import MAX_SEQUENCE
 from pylog.errors import ConfigError, ForkedHandle, LogLocked, OutOfOrderSequence
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pylog.manager.access import ProducerLog
     from pylog.producer.buffer import PartitionBuffer
 
-NAME_BYTES_MAX = 200  # of the lock file's name
 _EPOCH = 0
 
 
@@ -125,18 +124,9 @@ def producer_id_of(name: str) -> int:
     return FIRST_NAMED_ID | int.from_bytes(sha256(name.encode()).digest()[:8], "big") >> 2
 
 
-def check_name(value: object) -> str:
+def check_name(name: object) -> str:
     """Return it if a producer can have this name; else ``ConfigError``."""
-    try:
-        if isinstance(value, str) and value and len(encoded_group(value)) <= NAME_BYTES_MAX:
-            return value
-    except UnicodeEncodeError:
-        pass
-    raise ConfigError(
-        f"a producer's name is text of 1 to {NAME_BYTES_MAX} bytes (a character that no topic's name can have counts three for "
-        f"each of its bytes), got {value!r:.80}",
-        option="name", value=value,
-    )  # fmt: skip
+    return check_encodable(name, "name", "a producer's name")
 
 
 def check_sequence(value: object, count: int = 1) -> int:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from pylog.codec.batch import BatchHeader, header_crc
 from pylog.codec.checksum import crc32c
-from pylog.codec.format import HEADER_BYTES, INT32_MAX, INT64_MAX, INT64_MIN
+from pylog.codec.format import CONTROL_BIT, HEADER_BYTES, INT32_MAX, INT64_MAX, INT64_MIN
 from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.interrupts import own
 from pylog.segment.naming import LOG, SEAL, file_path, temporary_path
@@ -114,7 +114,7 @@ class SealBuilder:
         elif epoch < self._least_epoch:
             self._least_epoch = epoch
         self._last_offset = header.last_offset
-        greatest_ms = INT64_MIN if header.is_control else header.max_timestamp_ms
+        greatest_ms = INT64_MIN if header.attributes & CONTROL_BIT else header.max_timestamp_ms
         if self._greatest_ms:
             greatest_ms = max(greatest_ms, self._greatest_ms[-1])
         if len(self._positions) % TIMES_EVERY:

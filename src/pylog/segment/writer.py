@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pylog.codec.batch import BatchHeader
-from pylog.codec.format import HEADER_BYTES
+from pylog.codec.format import CONTROL_BIT, HEADER_BYTES
 from pylog.index import (
     AbortedTransaction,
     OffsetIndexWriter,
@@ -121,7 +121,7 @@ class SegmentWriter:
             or self._times.count >= self._index_max_bytes // _TIME_ENTRY_BYTES - 1  # one is kept for closing
         ):
             return True
-        if self.first_timestamp_ms < 0 or header.is_control:
+        if self.first_timestamp_ms < 0 or header.attributes & CONTROL_BIT:
             return False
         latest_ms = header.max_timestamp_ms if header.max_timestamp_ms >= 0 else now_ms()
         return latest_ms - self.first_timestamp_ms > segment_ms
@@ -164,7 +164,7 @@ class SegmentWriter:
     def _note(self, position: int, header: BatchHeader) -> None:
         if position == 0:
             self.first_timestamp_ms = header.max_timestamp_ms
-        if header.max_timestamp_ms > self._max_timestamp_ms and not header.is_control:  # the time of a record
+        if header.max_timestamp_ms > self._max_timestamp_ms and not header.attributes & CONTROL_BIT:  # of a record
             self._max_timestamp_ms = header.max_timestamp_ms
             self._max_timestamp_offset = header.base_offset + header.last_offset_delta
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pylog.catalog.layout import Layout, encoded_group
-from pylog.errors import ConfigError
+from pylog.catalog.layout import Layout, check_encodable
 from pylog.interrupts import own
 from pylog.storage import FileSystem
 from pylog.transaction.state import OWNER_BYTES
 
-NAME_BYTES_MAX = 200  # of the directory's name
 _OWNER_SUFFIX = ".owner"
 
 
@@ -62,13 +60,4 @@ def _is_owner(name: str) -> bool:
 
 def check_transactional_id(value: object) -> str:
     """Return it if it can be a transactional id; else ``ConfigError``."""
-    try:
-        if isinstance(value, str) and value and len(encoded_group(value)) <= NAME_BYTES_MAX:
-            return value
-    except UnicodeEncodeError:
-        pass
-    raise ConfigError(
-        f"a transactional id is text of 1 to {NAME_BYTES_MAX} bytes (a character that no topic's name can have counts three for "
-        f"each of its bytes), got {value!r:.80}",
-        option="transactional_id", value=value,
-    )  # fmt: skip
+    return check_encodable(value, "transactional_id", "a transactional id")
