@@ -82,7 +82,10 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """``.timeindex``: each entry names a new greatest timestamp, and the batch that brought it."""
+    """``.timeindex``: each entry names a new greatest timestamp, and the batch that brought it.
+
+    Kafka's may name a marker, too.
+    """
 
     def __init__(
         self, filesystem: FileSystem, path: str, base_offset: int, segment_bytes: int, *, closed: bool, exact: bool
@@ -116,7 +119,7 @@ class TimeIndexCheck:
             elif self._exact and self._offset != header.last_offset:
                 self._wrong(f"is in the middle of a batch that ends at {header.last_offset}")
             self._take()
-        if header.max_timestamp_ms > self._greatest_ms:
+        if header.max_timestamp_ms > self._greatest_ms and not header.is_control:
             self._greatest_ms, self._greatest_offset = header.max_timestamp_ms, header.last_offset
 
     def damage(self, next_offset: int) -> None:
