@@ -146,7 +146,7 @@ class Outcomes:
         now_ms = self._manager.clock.now_ms()
         decision = Decision(name, producer_id, epoch, state.timeout_ms, aborted.status, frozenset(), now_ms, now_ms)
         with suppress(PylogError):  # the record is only for people: no record means aborted
-            self._table.append(name, [decision], bool)
+            self._table.append(name, [decision], bool, PATIENCE_MS)
         return aborted
 
     def _of_unknown(self, producer_id: int) -> Outcome:

@@ -198,7 +198,13 @@ class TransactionTable:
 
     # Writing
 
-    def append(self, transactional_id: str, decisions: Iterable[Decision], check_held: Callable[[], object]) -> Found:
+    def append(
+        self,
+        transactional_id: str,
+        decisions: Iterable[Decision],
+        check_held: Callable[[], object],
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> Found:
         """Append these records of one id, all or none. Visible on return, not durable.
 
         ``check_held`` verifies that the caller holds the id's lock. Raises as ``PartitionLog.append_batch``.
@@ -212,7 +218,7 @@ class TransactionTable:
         batch, least_ms = encoded_batch(records, topic.config.max_message_bytes, self._manager.clock.now_ms())
         process_id = self._manager.filesystem.process_id()  # a child forked before it fails the check
         check_held()
-        appended = log.append_batch(batch, timeout_ms=TIMEOUT_MS, min_timestamp_ms=least_ms, process_id=process_id)
+        appended = log.append_batch(batch, timeout_ms=timeout_ms, min_timestamp_ms=least_ms, process_id=process_id)
         return Found(decisions[-1], log, appended.last_offset + 1)
 
 
