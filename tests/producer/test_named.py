@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from pylog import Consumer, Log, Producer
+from pylog.catalog.layout import ENCODED_BYTES_MAX
 from pylog.errors import ConfigError, ForkedHandle, LogLocked, NotAppended, OutcomeUnknown, OutOfOrderSequence
 from pylog.model import TopicPartition
 from pylog.partition.producers import state as producer_state
 from pylog.partition.producers.packed import FIRST_NAMED_ID
 from pylog.partition.producers.snapshots import PRODUCER_EXPIRATION_MS
-from pylog.producer.named import NAME_BYTES_MAX, producer_id_of
+from pylog.producer.named import producer_id_of
 from pylog.testing.manual_clock import ManualClock
 from tests.processes.sharing import forked, result_of
 from tests.storage.filesystems import Faulty, full, io_error, nothing
@@ -158,7 +159,7 @@ def test_options_that_a_named_producer_cannot_have(log: Log, options: dict[str, 
     with pytest.raises(ConfigError, match="name"):
         Producer(log, **{"name": "a", **options})
     with pytest.raises(ConfigError, match="name"):
-        Producer(log, name="x" * (NAME_BYTES_MAX + 1))
+        Producer(log, name="x" * (ENCODED_BYTES_MAX + 1))
 
 
 def test_a_second_producer_of_a_name_is_refused_until_the_first_is_closed(log: Log, topic: str) -> None:
