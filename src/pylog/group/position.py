@@ -6,7 +6,6 @@ group. The offset is for a partition that no topic's deletion takes along.
 
 from __future__ import annotations
 
-from pylog.errors import OutcomeUnknown
 from pylog.group.admin import GroupAdmin
 from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.manager.manager import LogManager
@@ -19,17 +18,10 @@ POSITION = TopicPartition(OFFSETS_TOPIC, 0)
 def next_batch(manager: LogManager, group: str) -> int | None:
     """The number of the batch to write next; None if the log has none of this group.
 
-    To be called by the owner of the transactional id, for which no other process commits any more.
-    ``OutcomeUnknown`` if the disk did not yet take the decision of an earlier owner.
+    To be called by the owner of the transactional id: no other process commits any more, and what
+    earlier owners have decided is durable.
     """
     offsets = manager.part(GroupAdmin).offsets
     offsets.create_topic()
-    found = offsets.look(group)
-    if POSITION in found.undecided:
-        raise OutcomeUnknown(
-            f"the last commit of {group!r} is in the log, but not yet on the disk, which refuses it: repair the disk, and "
-            "begin again",
-            group=group,
-        )  # fmt: skip
-    committed = found.offsets.get(POSITION)
+    committed = offsets.look(group).offsets.get(POSITION)
     return None if committed is None else committed.offset
