@@ -177,7 +177,7 @@ def test_opening_does_not_wait_for_a_deletion_under_way(held: str) -> None:
     assert lock.try_acquire()
     seconds = machine.seconds
     assert open_log(machine).topics() == []
-    assert machine.seconds == seconds
+    assert machine.seconds - seconds < 0.01, "more than the tick of the kernel that a new time of a directory takes"
     assert "/log/t-0" in machine.disk.contents()
 
 
