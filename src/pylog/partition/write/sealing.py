@@ -200,7 +200,7 @@ class Sealer:
         """What the transaction index must be, by the batches; None if what producers did before them is unknown."""
         directory = self._directory
         segments = directory.segments()
-        if segments.bases[0] and not snapshots.is_whole(directory.filesystem, directory.path, base):
+        if segments.bases[:1] != (0,) and not snapshots.is_whole(directory.filesystem, directory.path, base):
             logger.warning(
                 "%r: the snapshot at %d is lost or damaged; the seal will not record the aborted transactions",
                 directory.path, base,
