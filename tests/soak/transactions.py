@@ -81,7 +81,7 @@ class Settings(NamedTuple):
 
 
 CI = Settings()
-ONE_HISTORY = Settings(drain_s=300.0, window=4_000_000, feed_per_s=4_000)
+ONE_HISTORY = Settings(life_s=0.5, drain_s=300.0, window=4_000_000, feed_per_s=2_000)
 
 
 def run(seconds: float, seed: int, directory: Path) -> Done:
