@@ -7,27 +7,32 @@ from collections.abc import Callable
 
 import pytest
 
-from pylog import ProducerRecord, TopicPartition
+from pylog import Consumer, ProducerRecord, TopicPartition
 from pylog.codec.checksum import crc32c
 from pylog.errors import (
+    ForkedHandle,
     InvalidTransactionState,
     LogLocked,
     OffsetOutOfRange,
     OutcomeUnknown,
+    ReadOnlyLog,
     StorageError,
     TransactionAborted,
 )
 from pylog.group.admin import GroupAdmin
 from pylog.group.offsets import OffsetStore
+from pylog.manager.producer_ids import LIKE_KAFKA_BELOW
 from pylog.partition.partition_log import PartitionLog
-from pylog.partition.read.undecided import Outcome
+from pylog.partition.read.undecided import OpenTransaction, Outcome
 from pylog.testing.machine import Killed, Process, Step
+from pylog.transaction.admin import TransactionAdmin
+from pylog.transaction.directory import TransactionDirectory
 from pylog.transaction.offsets import LOCKS_MAX
 from pylog.transaction.outcomes import Outcomes
 from pylog.transaction.owner import UNFINISHED_MAX
 from pylog.transaction.records import TRANSACTIONS_TOPIC, Decision, encode_key
 from pylog.transaction.state import Status
-from pylog.transaction.state_file import SLOT_BYTES
+from pylog.transaction.state_file import SLOT_BYTES, StateFile
 from pylog.transaction.table import TransactionTable
 from tests.system import fail
 from tests.transaction.stage import ROOT, Owner, Stage
@@ -99,6 +104,49 @@ def test_a_decision_whose_sync_is_refused_is_not_acted_on_and_counts_later(caplo
     assert stage.read(read_only=False)[0] == stage.read(read_only=False)[1] == ["T1"]
     stage.lose_power()
     assert stage.read()[0] == stage.read()[1] == ["T1"]
+
+
+def test_a_decision_is_found_and_made_durable_though_the_state_is_lost() -> None:
+    stage = Stage()
+    killed_before_its_decision_is_durable(stage)
+    stage.machine.process().filesystem.remove(f"{DIRECTORY}/state")
+    assert stage.read(read_only=False)[0] == ["T1"]
+    stage.lose_power()
+    assert stage.read()[0] == stage.read()[1] == ["T1"]
+
+
+def test_what_was_decided_meanwhile_is_not_aborted() -> None:
+    """The owner decides just before the other process has the id's lock."""
+    stage = Stage()
+    owner = stage.owner()
+    owner.begin(BOTH)
+    with stage.machine.process().open_log(ROOT) as log:
+        at_next(stage, "lock", "app/lock", lambda *_: owner.producer.commit_transaction())
+        with pytest.raises(InvalidTransactionState, match="its state is CompleteCommit"):
+            log.abort_transaction("app")
+    assert stage.read()[0] == ["T1"]
+
+
+def test_ids_like_kafka_s_end_below_the_first_one_of_ours() -> None:
+    """What no table knows is aborted if only pylog can have given the id; of Kafka's nobody can know."""
+    owner = Stage().owner()
+    partition = owner.log.manager.partition("t", 0)
+    for producer_id, outcome, note in (
+        (LIKE_KAFKA_BELOW - 1, Outcome.UNDECIDED, "which Kafka may know"),
+        (LIKE_KAFKA_BELOW, Outcome.ABORTED, "the next writer or reader aborts it"),
+    ):
+        assert owner.log.manager.part(Outcomes).outcome(producer_id, 0) is outcome
+        found = [(partition.topic_partition, OpenTransaction(producer_id, 0, 0, 0))]
+        assert note in next(owner.log.manager.part(TransactionAdmin).notes(found))
+
+
+def test_a_log_that_may_not_be_written_says_so_before_it_looks_for_what_to_abort() -> None:
+    stage = Stage()
+    stage.owner().begin(BOTH)
+    with stage.machine.process().open_log(ROOT, read_only=True) as log:
+        for offset in (0, 7):
+            with pytest.raises(ReadOnlyLog):
+                log.abort_transaction_at(TopicPartition("t", 0), offset)
 
 
 # The table
@@ -215,6 +263,21 @@ def test_a_decision_that_another_process_made_durable_meanwhile_is_not_synced_ag
         assert syncs == []
 
 
+def test_of_a_batch_of_the_table_whose_first_records_were_deleted_only_the_others_count() -> None:
+    stage = Stage()
+    owner = stage.owner()
+    table = owner.log.manager.part(TransactionTable)
+    decisions = [
+        Decision("app", owner.identity[0], epoch, 1, Status.PREPARE_COMMIT, frozenset(), 1, 1) for epoch in (1, 2)
+    ]
+    found = table.append("app", decisions, bool)
+    found.log.delete_before(found.end_offset - 1)
+    with stage.machine.process().open_log(ROOT) as log:
+        of_another = log.manager.part(TransactionTable)
+        assert of_another.commit_of(owner.identity[0], 1) is None
+        assert of_another.commit_of(owner.identity[0], 2) is not None
+
+
 def test_a_log_without_a_table_has_no_commit_of_an_id() -> None:
     with Stage().machine.process().open_log(ROOT) as log:
         table = log.manager.part(TransactionTable)
@@ -281,6 +344,30 @@ def test_a_roll_during_a_take_over_is_no_error(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(PartitionLog, "unpublished_batches", lambda _: fail(FileNotFoundError()))
     stage.owner().commit({0: "T2"})
     assert stage.read()[0] == ["T2"]
+
+
+def test_a_forked_child_has_neither_the_id_nor_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if this process were the child: what it inherits of its parent must not publish."""
+    stage = Stage()
+    owner = stage.owner()
+    owner.begin(BOTH)
+    live, manager = owner._owner, owner.log.manager
+    directory = TransactionDirectory.of(manager.filesystem, manager.layout, "app", manager.boot)
+    file = StateFile(manager.filesystem.open_appendable(directory.state), manager.boot)
+    state = file.read()
+    assert state is not None
+    parent = manager.filesystem.process_id() + 1
+    with pytest.raises(ForkedHandle, match="'app' was being decided by this thread when a signal handler forked"):
+        manager.part(Outcomes).decide_now(directory, file, state, parent)
+    file._close_in_child()
+    with pytest.raises((StorageError, ValueError)):
+        file.publish(state)
+    with monkeypatch.context() as in_child:
+        in_child.setattr(live, "_process_id", parent)
+        with pytest.raises(ForkedHandle, match="the transactional id 'app' is the parent process's"):
+            live.check_held()
+    owner.producer.commit_transaction()
+    assert stage.read()[0] == ["T1"]
 
 
 def test_two_threads_use_the_lock_of_an_id_one_after_the_other() -> None:
@@ -362,6 +449,23 @@ def test_a_producer_of_many_groups_keeps_few_of_their_locks_open() -> None:
         assert len(offsets._locks) <= LOCKS_MAX
     with stage.machine.process().open_log(ROOT) as log:
         assert log.groups() == sorted(groups)
+
+
+def test_a_member_that_commits_in_a_transaction_shows_that_it_lives() -> None:
+    """Also while it waits for the group's lock: others must not take its partitions meanwhile."""
+    stage = Stage()
+    owner = stage.owner()
+    consumer = Consumer(owner.log, group_id="g")
+    consumer.subscribe("t")
+    consumer.poll()
+    path = owner.log.manager.part(GroupAdmin).directory("g").heartbeats
+    file = owner.process.filesystem.open_readable(path)
+    owner.producer.begin_transaction()
+    owner.producer.send_offsets_to_transaction({TopicPartition("t", 0): 0}, consumer.group_metadata())
+    before = file.pread(4096, 0)
+    stage.machine.seconds += 1
+    owner.producer.commit_transaction()
+    assert file.pread(4096, 0) != before
 
 
 def test_offsets_of_deleted_topics_alone_are_an_empty_transaction() -> None:
