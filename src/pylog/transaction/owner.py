@@ -50,10 +50,6 @@ _COMPLETE = {Status.PREPARE_COMMIT: Status.COMPLETE_COMMIT, Status.PREPARE_ABORT
 Decide = Callable[[], None]
 
 
-def _at_once(decide: Decide) -> None:
-    decide()
-
-
 class TransactionOwner:
     """One incarnation of a transactional producer. For one thread at a time, but for ``require_ongoing``."""
 
@@ -174,7 +170,7 @@ class TransactionOwner:
         if self.is_ongoing and now_ms - self._state.active_ms > self._timeout_ms // LATENESS:
             self._holding(lambda: self._move(self._mine()._replace(active_ms=now_ms)))
 
-    def commit(self, partitions: Collection[TopicPartition], around: Callable[[Decide], object] = _at_once) -> None:
+    def commit(self, partitions: Collection[TopicPartition], around: Callable[[Decide], object]) -> None:
         """Decide: committed, durably on return. The transaction's records are durable before.
 
         ``around`` is called with the id's lock, and calls its argument to decide, or raises: it may hold other locks
