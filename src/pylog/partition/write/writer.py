@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection
 from functools import partial
 
-from pylog.codec.batch import BatchView, read_header, stamp
+from pylog.codec.batch import BatchView, stamp
 from pylog.codec.control import ControlType, build_marker
 from pylog.codec.format import CONTROL_BIT, INT64_MAX, LOG_APPEND_TIME_BIT
 from pylog.errors import (
@@ -102,8 +102,7 @@ class PartitionWriter:
         state, segment = self._end.current(grant)
         settings = grant.settings or grant.read_settings()
         append_time = self._directory.clock.now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
-        stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
-        header = read_header(batch)
+        header = stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
         is_control = header.attributes & CONTROL_BIT
         self._check(0 if is_control else len(batch), state, settings, expected_offset)
         if require_ongoing is not None:
