@@ -179,7 +179,7 @@ class PublishedView:
             found, open_offset = self._kafka_end(segments)
         else:
             found, producers = self._end(segments, start, durable, known_durable=slots is not None)
-            open_offset = producers.first_open_offset
+            open_offset = producers.first_open_offset()
         end = found.log_end_offset
         stable = end if open_offset is None else min(open_offset, end)
         start = min(start, end)
@@ -216,7 +216,7 @@ class PublishedView:
         if tail is None:
             found, producers = self._end(segments, segments.bases[0], segments.bases[-1], known_durable=True)
             tail = _KafkaTail.of(self._filesystem, self._path, found, producers)
-        end = tail.found, tail.producers.first_open_offset
+        end = tail.found, tail.producers.first_open_offset()
         self._tail.append(tail)  # another thread may take it now
         return end
 

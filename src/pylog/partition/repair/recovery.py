@@ -100,7 +100,7 @@ def _rebuild_from(
             _remake_aborted(grant, kept, base)
     segment = _rebuild_active(grant, found, producers, failed_syncs)
     directory.filesystem.sync_directory(directory.path)
-    open_offset = producers.first_open_offset
+    open_offset = producers.first_open_offset()
     version = next_version(slots.segments_version if slots is not None else 0)
     state = CommitState(
         sequence=slots.sequence if slots is not None else 0,
