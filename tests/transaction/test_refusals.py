@@ -276,6 +276,14 @@ def test_of_a_batch_of_the_table_whose_first_records_were_deleted_only_the_other
         assert of_another.commit_of(owner.identity[0], 2) is not None
 
 
+def test_an_id_that_has_begun_nothing_has_no_start_as_in_kafka_s_table() -> None:
+    owner = Stage().owner()
+    table = owner.log.manager.part(TransactionTable)
+    assert table.latest()["app"].start_ms == -1
+    owner.commit(BOTH)
+    assert table.latest()["app"].start_ms >= 0
+
+
 def test_a_log_without_a_table_has_no_commit_of_an_id() -> None:
     with Stage().machine.process().open_log(ROOT) as log:
         table = log.manager.part(TransactionTable)
@@ -333,7 +341,8 @@ def test_a_commit_that_was_begun_cannot_be_aborted() -> None:
     with pytest.raises(InvalidTransactionState, match="the commit of 'app' was begun"):
         owner._owner.abort([])
     owner.producer.commit_transaction()
-    assert stage.read()[0] == ["T1"]
+    stage.lose_power()  # the repetition has made it durable
+    assert stage.read()[0] == stage.read()[1] == ["T1"]
 
 
 def test_a_roll_during_a_take_over_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
