@@ -16,10 +16,12 @@ from pylog.checks import (
     refuse_decisions,
     require_bool,
     require_bools,
+    require_count,
     require_several,
     require_whole,
 )
 from pylog.clock import Clock
+from pylog.codec.format import INT64_MAX
 from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.manager.manager import LogManager
 from pylog.manager.opening import check_topic_options
@@ -33,9 +35,13 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pylog.catalog import Manifest
+    from pylog.catalog.settings import LogSettings
     from pylog.catalog.topic import TopicOptions
+    from pylog.cleaner.cleaner import Cleaner
+    from pylog.cleaner.report import MaintenanceReport
     from pylog.group.admin import GroupAdmin
     from pylog.group.descriptions import GroupDescription, OffsetChange
+    from pylog.partition.partition_log import PartitionLog
     from pylog.partition.verify import Problem, VerifyReport
     from pylog.transaction.admin import TransactionAdmin
     from pylog.transaction.descriptions import OpenTransactionDescription, TransactionDescription
@@ -83,6 +89,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
             topic_defaults=topic_defaults,
             forget_commits=_forget_commits,
             transactions=_outcomes,
+            after_roll=_after_roll,
         )
 
     @property
@@ -251,6 +258,31 @@ class Log(OfOneProcess, metaclass=AbsentNames):
             partition_of(partition), require_whole("start_offset", start_offset)
         )
 
+    # Maintenance
+
+    def alter(self, *, max_bytes: int) -> LogSettings:
+        """Change the options of the whole log, for all processes. Durable on return.
+
+        ``max_bytes``: a bound of all files of all partitions; -1: none. ``maintain`` deletes the
+        oldest closed segments of all topics above it, but none of internal or compacted topics, or
+        with ``cleanup_policy="none"``. ``ConfigError``, ``ReadOnlyLog``.
+        """
+        return self.manager.alter(require_count("max_bytes", max_bytes, -1, INT64_MAX))
+
+    def settings(self) -> LogSettings:
+        """The options of the whole log."""
+        return self.manager.settings()
+
+    def maintain(self, topics: Iterable[str] = (), *, dry_run: bool = False) -> MaintenanceReport:
+        """Do all maintenance that is due, once: what the policies of these topics, or of all, and the
+        log's bound no longer keep is deleted.
+
+        What fails on one partition is in the report. ``dry_run=True`` changes nothing and needs no
+        permission to write. Durable on return. ``TopicNotFound``, ``ReadOnlyLog``.
+        """
+        require_bool("dry_run", dry_run)
+        return self.manager.part(_cleaner).maintain(require_several("topics", topics), dry_run=dry_run)
+
     def verify(self, topic: str | None = None, progress: Callable[[int], None] | None = None) -> VerifyReport:
         """Check every batch, record, seal, index and checkpoint of a topic, or of all. Reads only.
 
@@ -298,6 +330,20 @@ def _outcomes(manager: LogManager) -> Outcomes:
     from pylog.transaction.outcomes import Outcomes  # most logs have no transactions
 
     return manager.part(Outcomes)
+
+
+def _cleaner(manager: LogManager) -> Cleaner:
+    from pylog.cleaner.cleaner import Cleaner  # rarely needed
+    from pylog.group.consumption import Consumption
+
+    return Cleaner(manager, manager.part(Consumption))
+
+
+def _after_roll(manager: LogManager, partition: PartitionLog) -> None:
+    """Apply retention, unless it must ask the groups: that is left to maintenance."""
+    config = manager.describe_topic(partition.topic).config
+    if (config.retention_ms, config.retention_bytes) != (-1, -1) and config.retention is None:
+        manager.part(_cleaner).after_roll(partition)
 
 
 def _forget_commits(manager: LogManager, topic: str, timeout_s: float) -> None:

@@ -76,6 +76,21 @@ TOPIC: dict[str, Callable[[Any], bool]] = {
     "config.retention_bytes": lambda value: is_int(value, -1, 2**63 - 1) or value is MISSING,
     "config.partitioner": lambda value: value in ("murmur3", "murmur2") or value is MISSING,
     "config.no_such_option": lambda value: value is MISSING,
+    "config.cleanup": lambda value: value == {} or value is MISSING,
+    "config.cleanup.retention_ms": lambda value: is_int(value, -1, 2**63 - 1) or value is MISSING,
+    "config.cleanup.retention_bytes": lambda value: is_int(value, -1, 2**63 - 1) or value is MISSING,
+    "config.cleanup.retention": lambda value: value in (None, "consumed") or value is MISSING,
+    "config.cleanup.retention_clock": lambda value: value in ("record", "append") or value is MISSING,
+    "config.cleanup.cleanup_policy": lambda value: (
+        value in ("delete", "compact", "compact,delete", "delete,compact", "none") or value is MISSING
+    ),
+    "config.cleanup.min_cleanable_dirty_ratio": lambda value: (
+        (type(value) in (int, float) and 0 <= value <= 1) or value is MISSING
+    ),
+    "config.cleanup.min_compaction_lag_ms": lambda value: is_int(value, 0, 2**63 - 1) or value is MISSING,
+    "config.cleanup.max_compaction_lag_ms": lambda value: is_int(value, 1, 2**63 - 1) or value is MISSING,
+    "config.cleanup.delete_retention_ms": lambda value: is_int(value, 0, 2**63 - 1) or value is MISSING,
+    "config.cleanup.no_such_option": lambda value: value is MISSING,
 }
 
 
@@ -91,7 +106,9 @@ def write_with(path: Path, whole: dict[str, Any], field: str, value: object) -> 
     """The file with one field another, or without it; ``config.x`` is a field of ``config``."""
     content = json.loads(json.dumps(whole))
     *above, name = field.split(".")
-    place = content[above[0]] if above else content
+    place = content
+    for outer in above:
+        place = place.setdefault(outer, {})
     place.pop(name, None)
     if value is not MISSING:
         place[name] = value
