@@ -31,7 +31,7 @@ ALLOWED = {
     "partition/write/log_end.py LogEnd._attach": "a producer is forgotten a day after its last record, as by Kafka",
     "manager/opening.py open_directory": "when the log was created, for people to read",
     "cleaner/cleaner.py Cleaner.maintain": "the age of records, by which retention deletes",
-    "cleaner/cleaner.py Cleaner.after_roll": "the age of records, by which retention deletes",
+    "cleaner/cleaner.py Cleaner.retain": "the age of records, by which retention deletes",
     "cleaner/cleaner.py Cleaner._planned": "passes that time on",
     "cleaner/cleaner.py Cleaner._planned.newest_ms": "passes that time on",
     "cleaner/cleaner.py _detail": "how far a record's time is ahead, for people to read",

@@ -281,7 +281,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         permission to write. Durable on return. ``TopicNotFound``, ``ReadOnlyLog``.
         """
         require_bool("dry_run", dry_run)
-        return self.manager.part(_cleaner).maintain(require_several("topics", topics), dry_run=dry_run)
+        return self.manager.part(cleaner_of).maintain(require_several("topics", topics), dry_run=dry_run)
 
     def verify(self, topic: str | None = None, progress: Callable[[int], None] | None = None) -> VerifyReport:
         """Check every batch, record, seal, index and checkpoint of a topic, or of all. Reads only.
@@ -332,7 +332,8 @@ def _outcomes(manager: LogManager) -> Outcomes:
     return manager.part(Outcomes)
 
 
-def _cleaner(manager: LogManager) -> Cleaner:
+def cleaner_of(manager: LogManager) -> Cleaner:
+    """A part of the manager: ``manager.part(cleaner_of)``."""
     from pylog.cleaner.cleaner import Cleaner  # rarely needed
     from pylog.group.consumption import Consumption
 
@@ -343,7 +344,7 @@ def _after_roll(manager: LogManager, partition: PartitionLog) -> None:
     """Apply retention, unless it must ask the groups: that is left to maintenance."""
     config = manager.describe_topic(partition.topic).config
     if (config.retention_ms, config.retention_bytes) != (-1, -1) and config.retention is None:
-        manager.part(_cleaner).after_roll(partition)
+        manager.part(cleaner_of).after_roll(partition)
 
 
 def _forget_commits(manager: LogManager, topic: str, timeout_s: float) -> None:

@@ -109,10 +109,13 @@ class Cleaner:
 
     def after_roll(self, partition: PartitionLog) -> None:
         """Apply the limits of time and size to a partition whose writer has just closed a segment."""
-        config = self._manager.describe_topic(partition.topic).config
-        done = _attempt(self._retention, Target(partition, config, self._manager.clock.now_ms(), False))
+        done = self.retain(partition, self._manager.describe_topic(partition.topic).config)
         if done is not None and done.error:
             logger.warning("%s-%d: retention is left to the next roll: %s", done.topic, done.partition, done.error)
+
+    def retain(self, partition: PartitionLog, config: TopicConfig) -> PartitionMaintenance | None:
+        """Delete what this configuration does not keep. None if the topic is gone."""
+        return _attempt(self._retention, Target(partition, config, self._manager.clock.now_ms(), False))
 
     def _targets(self, topic: TopicDescription, now_ms: int, dry_run: bool) -> Iterator[Target]:
         """Every partition of a topic. One that is deleted meanwhile has none."""
