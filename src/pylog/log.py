@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pylog.catalog.settings import LogSettings
     from pylog.catalog.topic import TopicOptions
     from pylog.cleaner.cleaner import Cleaner
+    from pylog.cleaner.housekeeping import Housekeeping
     from pylog.cleaner.report import MaintenanceReport
     from pylog.group.admin import GroupAdmin
     from pylog.group.descriptions import GroupDescription, OffsetChange
@@ -56,8 +57,9 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     stays unchanged (``LogNotFound``). A new directory is its owner's alone, with
     ``shared_group=True`` its group's as well; in an existing one, its mode decides. A log is
     read-only with ``read_only=True``, without write permission, or if Kafka wrote it (no ``.pylog``
-    in it). ``auto_create_topics=True`` creates unknown topics at the first send. Other keywords are
-    ``TopicConfig`` defaults for new topics.
+    in it). ``auto_create_topics=True`` creates unknown topics at the first send.
+    ``housekeeping=True`` calls ``maintain`` every ``housekeeping_interval_ms`` on a thread, in one
+    process for all. Other keywords are ``TopicConfig`` defaults for new topics.
 
     Raises ``LogNotFound``, ``LogLocked`` (unreliable locks, as on NFS), ``FormatVersionError``,
     ``ConfigError``, ``UnsafeDirectory``, ``CorruptSegment`` (a damaged or lost manifest).
@@ -71,13 +73,17 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         read_only: bool = False,
         auto_create_topics: bool = False,
         shared_group: bool = False,
+        housekeeping: bool = False,
+        housekeeping_interval_ms: int = 60_000,
         clock: Clock | None = None,
         filesystem: FileSystem | None = None,
         **topic_defaults: Unpack[TopicOptions],
     ) -> None:
         require_bools(
-            create=create, read_only=read_only, auto_create_topics=auto_create_topics, shared_group=shared_group
-        )
+            create=create, read_only=read_only, auto_create_topics=auto_create_topics, shared_group=shared_group,
+            housekeeping=housekeeping,
+        )  # fmt: skip
+        require_count("housekeeping_interval_ms", housekeeping_interval_ms, 1)
         self.manager = LogManager(
             path,
             create=create,
@@ -91,6 +97,11 @@ class Log(OfOneProcess, metaclass=AbsentNames):
             transactions=_outcomes,
             after_roll=_after_roll,
         )
+        self._housekeeping: Housekeeping | None = None
+        if housekeeping:
+            from pylog.cleaner.housekeeping import Housekeeping  # rarely needed
+
+            self._housekeeping = Housekeeping(self.manager, _maintain, housekeeping_interval_ms)
 
     @property
     def path(self) -> Path:
@@ -304,6 +315,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
 
     def close(self) -> None:
         """Write what this log's producers have buffered, and close all files. May be repeated."""
+        if self._housekeeping is not None:
+            self._housekeeping.stop()
         self.manager.close()
 
 
@@ -338,6 +351,10 @@ def cleaner_of(manager: LogManager) -> Cleaner:
     from pylog.group.consumption import Consumption
 
     return Cleaner(manager, manager.part(Consumption))
+
+
+def _maintain(manager: LogManager) -> MaintenanceReport:
+    return manager.part(cleaner_of).maintain()
 
 
 def _after_roll(manager: LogManager, partition: PartitionLog) -> None:

@@ -33,7 +33,10 @@ from pylog.storage import (
 )
 
 NAMES_SHOWN = 3
-LOG_OPTIONS = ("create", "read_only", "auto_create_topics", "shared_group", "clock", "filesystem")
+LOG_OPTIONS = (
+    *("create", "read_only", "auto_create_topics", "shared_group", "housekeeping", "housekeeping_interval_ms", "clock"),
+    "filesystem",
+)
 _PARTITIONS = (
     "how many partitions is said with create_topic(name, partitions=n), later with add_partitions(name, total)"
 )
