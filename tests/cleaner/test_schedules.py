@@ -189,7 +189,7 @@ def transaction(strategy: Strategy) -> list[str]:
         producer.commit_transaction()
 
     schedule.add(owner.process, writes)
-    schedule.add(cleaner.process, lambda: [cleaner.retain("t", 0) for _ in range(2)] and None)  # type: ignore[func-returns-value]
+    schedule.add(cleaner.process, lambda: [cleaner.retain("t", retention_bytes=0) for _ in range(2)] and None)  # type: ignore[func-returns-value]
     schedule.run()
     world.machine.before_step.clear()
     found = [*world.seen, *map(repr, world.errors)]

@@ -225,14 +225,14 @@ class Actor:
 
         self.attempt(work)
 
-    def retain(self, name: str, size_bytes: int) -> None:
-        """Retention by size: closed segments may go, as many as there are by then."""
+    def retain(self, name: str, **limits: int) -> None:
+        """Retention by these limits: segments may go, as many as there are by then."""
 
         def work() -> None:
             topic = self.world.ledger.topics[name]
             partition = self.log.partition(name, 0).log
             topic.start_asked = ANY_START
-            config = self.log.describe_topic(name).config._replace(retention_bytes=size_bytes)
+            config = self.log.describe_topic(name).config.with_changes(limits)
             done = self.log.manager.part(cleaner_of).retain(partition, config)
             if done is not None and done.error:
                 self.world.seen.append(f"retention failed: {done.error}")

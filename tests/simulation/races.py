@@ -62,7 +62,7 @@ def delete_records(actor: Actor) -> None:
 
 
 def retain(actor: Actor) -> None:
-    actor.retain("t", 100)
+    actor.retain("t", retention_bytes=100)
 
 
 def read(actor: Actor) -> None:
