@@ -30,6 +30,7 @@ ALLOWED = {
     "partition/repair/recovery.py _rebuild_from": "a producer is forgotten a day after its last record, as by Kafka",
     "partition/write/log_end.py LogEnd._attach": "a producer is forgotten a day after its last record, as by Kafka",
     "manager/opening.py open_directory": "when the log was created, for people to read",
+    "cli/records.py _delete": "how long ago, in the user's words",
     "cleaner/cleaner.py Cleaner.maintain": "the age of records, by which retention deletes",
     "cleaner/cleaner.py Cleaner.retain": "the age of records, by which retention deletes",
     "cleaner/cleaner.py Cleaner._planned": "passes that time on",

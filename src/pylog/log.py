@@ -358,10 +358,10 @@ def _maintain(manager: LogManager) -> MaintenanceReport:
 
 
 def _after_roll(manager: LogManager, partition: PartitionLog) -> None:
-    """Apply retention, unless it must ask the groups: that is left to maintenance."""
-    config = manager.describe_topic(partition.topic).config
-    if (config.retention_ms, config.retention_bytes) != (-1, -1) and config.retention is None:
-        manager.part(cleaner_of).after_roll(partition)
+    """Apply retention and the log's bound, unless they must ask the groups: that is left to maintenance."""
+    config, max_bytes = manager.describe_topic(partition.topic).config, manager.settings().max_bytes
+    if max_bytes != -1 or (config.retention_ms, config.retention_bytes) != (-1, -1):
+        manager.part(cleaner_of).after_roll(partition, max_bytes)
 
 
 def _forget_commits(manager: LogManager, topic: str, timeout_s: float) -> None:

@@ -116,6 +116,26 @@ def test_a_roll_applies_the_limits_to_its_partition(small: Log, clock: ManualClo
     assert offsets(small, "time") == (16, 20)
 
 
+def test_records_of_long_ago_do_not_begin_a_segment_with_each_append(small: Log) -> None:
+    small.create_topic("t", retention_ms=1000, **SMALL)
+    fill(small, "t", 20, at_ms=1)
+    assert offsets(small, "t") == (18, 20)  # the active segment has two
+
+
+def test_a_roll_keeps_the_whole_log_within_its_bound(small: Log) -> None:
+    for name in ("a", "b", "c"):
+        small.create_topic(name, retention="consumed" if name == "c" else None, **SMALL)
+        fill(small, name, 6)
+        small.clock.sleep(1)
+    before = sizes(Path(small.path))
+    small.alter(max_bytes=before)
+    fill(small, "b", 8)
+    assert offsets(small, "a") == (4, 6)
+    assert offsets(small, "b")[0] in (2, 4)
+    assert offsets(small, "c") == (0, 6)
+    assert sizes(Path(small.path)) < before + 2500
+
+
 def test_a_producer_rolls_too(small: Log) -> None:
     small.create_topic("t", retention_bytes=4000, **SMALL)
     with Producer(small, linger_ms=0) as producer:

@@ -28,10 +28,12 @@ from pylog.cleaner.retention import (
 )
 from pylog.errors import InvalidPartition, PylogError, TopicNotFound
 from pylog.interrupts import own, suppress
+from pylog.limits import DEFAULT_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from pylog.catalog import TopicDescription
     from pylog.manager.manager import LogManager
+    from pylog.model import TopicPartition
     from pylog.partition.commit_slots import CommitState
     from pylog.partition.partition_log import PartitionLog
 
@@ -40,6 +42,8 @@ logger = logging.getLogger("pylog.cleaner")
 RETENTION, BOUND = "retention", "log bound"
 INTERNAL, COMPACTED, KEPT_BY_POLICY = "internal topic", "compacted topic", "cleanup_policy=none"
 _TRIES_MAX = 3
+_PATIENCE_MS = 100  # an append does not wait longer for another writer's lock
+_SHARE = 20  # a writer spends a twentieth of its time on the log's bound
 
 
 class _Consumed(Protocol):
@@ -63,6 +67,8 @@ class Target(NamedTuple):
     now_ms: int
     dry_run: bool
     set_ms: int = 0
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    may_roll: bool = True
 
 
 class Step(NamedTuple):
@@ -80,6 +86,7 @@ class Cleaner:
         self._manager = manager
         self._consumption = consumption
         self._facts = Facts()
+        self._next_bound_s = 0.0
         self._retention = Step(RETENTION, is_retained, self._retain)
         self._steps = (self._retention,)
 
@@ -107,15 +114,33 @@ class Cleaner:
             done += more
         return MaintenanceReport(dry_run, tuple(done), unlimited, log)
 
-    def after_roll(self, partition: PartitionLog) -> None:
-        """Apply the limits of time and size to a partition whose writer has just closed a segment."""
-        done = self.retain(partition, self._manager.describe_topic(partition.topic).config)
-        if done is not None and done.error:
-            logger.warning("%s-%d: retention is left to the next roll: %s", done.topic, done.partition, done.error)
+    def after_roll(self, partition: PartitionLog, max_bytes: int) -> None:
+        """Apply the limits of time and size to a partition whose writer has just closed a segment; and
+        this bound to the log, unless that was done too lately. Groups are not asked."""
+        config = self._manager.describe_topic(partition.topic).config
+        is_asked = config.retention is None and is_limited(config)
+        done = [self.retain(partition, config, may_roll=False)] if is_asked else []
+        start_s = self._manager.clock.monotonic()
+        if max_bytes != UNLIMITED and start_s >= self._next_bound_s:
+            topics = self._manager.existing_topics(self._manager.topics()).values()
+            targets = [t._replace(timeout_ms=_PATIENCE_MS) for topic in topics for t in self._targets(topic, 0, False)]
+            done += self._keep_bound(max_bytes, targets, {}, ask_groups=False)[0]
+            now_s = self._manager.clock.monotonic()
+            self._next_bound_s = now_s + _SHARE * (now_s - start_s)
+        for each in done:
+            if each is not None and each.error:
+                logger.warning(
+                    "%s-%d: %s is left to the next roll: %s", each.topic, each.partition, each.step, each.error
+                )
 
-    def retain(self, partition: PartitionLog, config: TopicConfig) -> PartitionMaintenance | None:
-        """Delete what this configuration does not keep. None if the topic is gone."""
-        return _attempt(self._retention, Target(partition, config, self._manager.clock.now_ms(), False))
+    def retain(
+        self, partition: PartitionLog, config: TopicConfig, *, may_roll: bool = True
+    ) -> PartitionMaintenance | None:
+        """Delete what this configuration does not keep. None if the topic is gone. ``may_roll``: also of
+        the active segment; a writer of records of long ago would begin a segment with each append."""
+        now_ms = self._manager.clock.now_ms()
+        target = Target(partition, config, now_ms, False, timeout_ms=_PATIENCE_MS, may_roll=may_roll)
+        return _attempt(self._retention, target)
 
     def _targets(self, topic: TopicDescription, now_ms: int, dry_run: bool) -> Iterator[Target]:
         """Every partition of a topic. One that is deleted meanwhile has none."""
@@ -132,20 +157,20 @@ class Cleaner:
 
     def _retain(self, target: Target) -> PartitionMaintenance:
         partition, config = target.partition, target.config
-        facts, plan, bounds = self._planned(target, is_rolled=False)
+        facts, plan, bounds = self._planned(target, with_active=True)
         if plan.roll and not target.dry_run:
-            partition.roll()
-            facts, plan, bounds = self._planned(target, is_rolled=True)
+            if target.may_roll:
+                partition.roll()
+            facts, plan, bounds = self._planned(target, with_active=False)
         if plan.going and not target.dry_run:
-            reached = partition.delete_before(
-                plan.log_start, partial(self._is_allowed, partition, config, plan.log_start)
-            )
+            allowed = partial(self._is_allowed, partition, config, plan.log_start)
+            reached = partition.delete_before(plan.log_start, allowed, target.timeout_ms)
             if reached < plan.log_start:
                 held = bounds.held_by or "a transaction began meanwhile"
                 return _report(target, facts, plan._replace(going=0, rules=(), due_since_ms=None), held)
         return _report(target, facts, plan, _detail(plan, bounds, target))
 
-    def _planned(self, target: Target, *, is_rolled: bool) -> tuple[PartitionFacts, Plan, Bounds]:
+    def _planned(self, target: Target, *, with_active: bool) -> tuple[PartitionFacts, Plan, Bounds]:
         config = target.config
         facts = self._look(target.partition)
         bounds = self._bounds(target, facts)
@@ -153,7 +178,7 @@ class Cleaner:
         def newest_ms(number: int) -> int | None:
             return self._facts.newest_ms(facts, number, config, target.now_ms)
 
-        segments = facts.segments[:-1] if is_rolled else facts.segments
+        segments = facts.segments if with_active else facts.segments[:-1]
         plan = planned(segments, newest_ms, config, bounds, target.now_ms)
         if bounds.consumed and plan.going and not target.dry_run:  # only what goes must be durable
             durable = self._bounds(target, facts, durably=True)
@@ -184,17 +209,30 @@ class Cleaner:
     # The bound of the whole log
 
     def _keep_bound(
-        self, max_bytes: int, targets: Sequence[Target], before: dict[tuple[str, int], PartitionMaintenance]
+        self,
+        max_bytes: int,
+        targets: Sequence[Target],
+        before: dict[tuple[str, int], PartitionMaintenance],
+        *,
+        ask_groups: bool = True,
     ) -> tuple[list[PartitionMaintenance], LogMaintenance]:
         if targets and targets[0].dry_run:
             set_ms = self._time_of(self._manager.layout.settings)
             targets = [target._replace(set_ms=set_ms) for target in targets]
-        found = {target.partition.topic_partition: (target, *self._part(target, before)) for target in targets}
+        found: dict[TopicPartition, tuple[Target, PartitionFacts, Part]] = {}
+        done: list[PartitionMaintenance] = []
+        for target in targets:
+            try:
+                found[target.partition.topic_partition] = target, *self._part(target, before, ask_groups)
+            except own(TopicNotFound):
+                continue  # deleted meanwhile
+            except own(PylogError, FileNotFoundError) as error:
+                done.append(_failed(target, BOUND, error))
         share = shared((part for _, _, part in found.values()), max_bytes)
         size_bytes = sum(
             part.kept_bytes + sum(each.disk_bytes for each in part.candidates) for _, _, part in found.values()
         )
-        done, missed = [], 0
+        missed = 0
         for name, count in sorted(share.counts.items()):
             target, facts, part = found[name]
             went = part.candidates[:count]
@@ -208,7 +246,9 @@ class Cleaner:
             max_bytes, size_bytes - share.freed_bytes + missed, excess, tuple(sorted(kept.items()))
         )
 
-    def _part(self, target: Target, before: dict[tuple[str, int], PartitionMaintenance]) -> tuple[PartitionFacts, Part]:
+    def _part(
+        self, target: Target, before: dict[tuple[str, int], PartitionMaintenance], ask_groups: bool
+    ) -> tuple[PartitionFacts, Part]:
         """What may go of a partition. In a dry run, what its retention would delete is gone already."""
         partition, config = target.partition, target.config
         facts = self._look(partition)
@@ -221,6 +261,8 @@ class Cleaner:
             kept = INTERNAL
         elif config.is_compacted:
             kept = COMPACTED
+        elif config.retention == CONSUMED and not ask_groups:
+            kept = NOT_CONSUMED
         count = first
         if kept == KEPT_BY_POLICY and config.is_deleted_from:
             bounds, kept = self._bounds(target, facts, durably=not target.dry_run), IS_ACTIVE
@@ -243,7 +285,7 @@ class Cleaner:
         )  # fmt: skip
         if not target.dry_run:
             allowed = partial(self._is_allowed, partition, target.config, log_start)
-            if partition.delete_before(log_start, allowed) < log_start:
+            if partition.delete_before(log_start, allowed, target.timeout_ms) < log_start:
                 plan = plan._replace(going=0, rules=(), kept=NOT_CONSUMED, due_since_ms=None)
         return _report(target, facts, plan, "", BOUND)
 
@@ -255,13 +297,16 @@ def is_retained(topic: TopicDescription) -> bool:
 
 def _attempt(step: Step, target: Target) -> PartitionMaintenance | None:
     """The step's result; None if the topic is gone. What fails on one partition does not keep the others waiting."""
-    partition = target.partition
     try:
         return step.run(target)
     except own(TopicNotFound):
         return None
     except own(PylogError, FileNotFoundError) as error:
-        return PartitionMaintenance(partition.topic, partition.number, step.name, -1, error=str(error))
+        return _failed(target, step.name, error)
+
+
+def _failed(target: Target, step: str, error: Exception) -> PartitionMaintenance:
+    return PartitionMaintenance(target.partition.topic, target.partition.number, step, -1, error=str(error))
 
 
 def _report(
