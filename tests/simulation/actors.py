@@ -8,7 +8,7 @@ from threading import get_ident
 from typing import TypeVar
 
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
-from pylog.errors import CommitFailed, NotAppended, OutcomeUnknown, PylogError, TopicExists, TopicNotFound
+from pylog.errors import CommitFailed, NotAppended, OutcomeUnknown, PylogError, StorageError, TopicExists, TopicNotFound
 from pylog.log import cleaner_of
 from pylog.testing.machine import Killed, Machine, Process, Step
 from tests.simulation.ledger import ACKNOWLEDGED, BY_APPEND, REFUSED, UNKNOWN, GroupLedger, Ledger, Sender
@@ -235,8 +235,8 @@ class Actor:
             config = self.log.describe_topic(name).config.with_changes(limits)
             done = self.log.manager.part(cleaner_of).retain(partition, config)
             if done is not None and done.error:
-                self.world.seen.append(f"retention failed: {done.error}")
-            elif done is not None:
+                raise StorageError(f"retention failed: {done.error}")
+            if done is not None:
                 topic.start_acknowledged = max(topic.start_acknowledged, done.log_start_offset)
 
         self.attempt(work)

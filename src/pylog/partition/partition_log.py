@@ -140,11 +140,18 @@ class PartitionLog:
         self._notify()
         if self.writer.has_rolled:
             self.writer.has_rolled = False
-            if self._after_roll is not None:
-                self._after_roll(self)
+            self._clean()
         if self.writer.has_open_transactions:
             self.settle_transactions()
         return result
+
+    def _clean(self) -> None:
+        """After a roll. A failure does not concern the caller, whose records are in."""
+        try:
+            if self._after_roll is not None:
+                self._after_roll(self)
+        except own(PylogError, FileNotFoundError) as error:
+            logger.warning("%r: what retention does is left to the next roll: %s", self.directory.path, error)
 
     def next_sequence(self, producer_id: int, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> int | None:
         """The sequence number that must come next of a producer, None if nothing is known of it.
