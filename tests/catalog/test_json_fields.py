@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pylog.catalog import Catalog, Layout, TopicConfig, read_manifest
 from pylog.catalog.manifest import read_json
+from pylog.catalog.settings import read_settings
 from pylog.catalog.topic import PARTITIONS_MAX
 from pylog.clock import SystemClock
 from pylog.errors import CorruptSegment, FormatVersionError, PylogError, StorageError
@@ -205,3 +206,17 @@ def test_a_log_start_that_is_no_offset_is_damage(tmp_path: Path, offset: str) ->
     (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {offset}\n")
     with pytest.raises(CorruptSegment, match="log-start-offset-checkpoint"):
         Log(tmp_path)
+
+
+@given(st.sampled_from(["max_bytes", "no_such_option"]), VALUES | st.sampled_from([*ODD, MISSING]))
+def test_the_options_of_a_log_are_read_or_their_field_is_named(root: Path, field: str, value: object) -> None:
+    path = root / "settings.json"
+    write_with(path, {}, field, value)
+    lawful = value is MISSING or (field == "max_bytes" and is_int(value, -1, 2**63 - 1))
+    try:
+        read_settings(OsFileSystem(), str(path))
+    except PylogError as error:
+        assert not lawful
+        check_error(error, path, field)
+    else:
+        assert lawful
