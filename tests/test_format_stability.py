@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pylog import Consumer, Log
+from pylog import Consumer, Log, TopicConfig
 from pylog.codec import COMPILED
 from pylog.codec.control import ControlType, build_marker
 from pylog.model import ProducerRecord, TopicPartition
@@ -44,7 +44,7 @@ def expected(golden: Path) -> dict[str, list[dict[str, Any]]]:
         for path in sorted((golden / "expected").glob("*.jsonl"))
     }
     for facts, *_ in found.values():  # what is read of every topic's configuration now
-        facts["config"] = {**facts["config"], "retention_ms": -1, "partitioner": "murmur3"}
+        facts["config"] = {**TopicConfig().as_dict(), **facts["config"], "retention_ms": -1, "partitioner": "murmur3"}
     return found
 
 

@@ -15,7 +15,7 @@ In short::
 #   cli  spark  testing  outbox     the command line; Spark's source and sink; a pytest plugin; an outbox
 #   log  producer  consumer         the public face; batching and sending; fetching and iterating
 #   transaction                     states, decisions and owners of transactions
-#   group                           members, assignments and committed offsets of consumer groups
+#   group  cleaner                  members and offsets of consumer groups; what retention deletes
 #   manager                         one open log: partitions, waiting, producer ids, opening, checks
 #   partition  catalog              appending and reading under one lock; topics and their settings
 #   segment                         one .log file with its indexes: written, read, scanned

@@ -16,10 +16,12 @@ from pylog.checks import (
     refuse_decisions,
     require_bool,
     require_bools,
+    require_count,
     require_several,
     require_whole,
 )
 from pylog.clock import Clock
+from pylog.codec.format import INT64_MAX
 from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.manager.manager import LogManager
 from pylog.manager.opening import check_topic_options
@@ -33,9 +35,14 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pylog.catalog import Manifest
+    from pylog.catalog.settings import LogSettings
     from pylog.catalog.topic import TopicOptions
+    from pylog.cleaner.cleaner import Cleaner
+    from pylog.cleaner.housekeeping import Housekeeping
+    from pylog.cleaner.report import MaintenanceReport
     from pylog.group.admin import GroupAdmin
     from pylog.group.descriptions import GroupDescription, OffsetChange
+    from pylog.partition.partition_log import PartitionLog
     from pylog.partition.verify import Problem, VerifyReport
     from pylog.transaction.admin import TransactionAdmin
     from pylog.transaction.descriptions import OpenTransactionDescription, TransactionDescription
@@ -50,8 +57,9 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     stays unchanged (``LogNotFound``). A new directory is its owner's alone, with
     ``shared_group=True`` its group's as well; in an existing one, its mode decides. A log is
     read-only with ``read_only=True``, without write permission, or if Kafka wrote it (no ``.pylog``
-    in it). ``auto_create_topics=True`` creates unknown topics at the first send. Other keywords are
-    ``TopicConfig`` defaults for new topics.
+    in it). ``auto_create_topics=True`` creates unknown topics at the first send.
+    ``housekeeping=True`` calls ``maintain`` every ``housekeeping_interval_ms`` on a thread, in one
+    process for all. Other keywords are ``TopicConfig`` defaults for new topics.
 
     Raises ``LogNotFound``, ``LogLocked`` (unreliable locks, as on NFS), ``FormatVersionError``,
     ``ConfigError``, ``UnsafeDirectory``, ``CorruptSegment`` (a damaged or lost manifest).
@@ -65,13 +73,17 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         read_only: bool = False,
         auto_create_topics: bool = False,
         shared_group: bool = False,
+        housekeeping: bool = False,
+        housekeeping_interval_ms: int = 60_000,
         clock: Clock | None = None,
         filesystem: FileSystem | None = None,
         **topic_defaults: Unpack[TopicOptions],
     ) -> None:
         require_bools(
-            create=create, read_only=read_only, auto_create_topics=auto_create_topics, shared_group=shared_group
-        )
+            create=create, read_only=read_only, auto_create_topics=auto_create_topics, shared_group=shared_group,
+            housekeeping=housekeeping,
+        )  # fmt: skip
+        require_count("housekeeping_interval_ms", housekeeping_interval_ms, 1)
         self.manager = LogManager(
             path,
             create=create,
@@ -83,7 +95,13 @@ class Log(OfOneProcess, metaclass=AbsentNames):
             topic_defaults=topic_defaults,
             forget_commits=_forget_commits,
             transactions=_outcomes,
+            after_roll=_after_roll,
         )
+        self._housekeeping: Housekeeping | None = None
+        if housekeeping:
+            from pylog.cleaner.housekeeping import Housekeeping  # rarely needed
+
+            self._housekeeping = Housekeeping(self.manager, _maintain, housekeeping_interval_ms)
 
     @property
     def path(self) -> Path:
@@ -251,6 +269,31 @@ class Log(OfOneProcess, metaclass=AbsentNames):
             partition_of(partition), require_whole("start_offset", start_offset)
         )
 
+    # Maintenance
+
+    def alter(self, *, max_bytes: int) -> LogSettings:
+        """Change the options of the whole log, for all processes. Durable on return.
+
+        ``max_bytes``: a bound of all files of all partitions; -1: none. ``maintain`` deletes the
+        oldest closed segments of all topics above it, but none of internal or compacted topics, or
+        with ``cleanup_policy="none"``. ``ConfigError``, ``ReadOnlyLog``.
+        """
+        return self.manager.alter(require_count("max_bytes", max_bytes, -1, INT64_MAX))
+
+    def settings(self) -> LogSettings:
+        """The options of the whole log."""
+        return self.manager.settings()
+
+    def maintain(self, topics: Iterable[str] = (), *, dry_run: bool = False) -> MaintenanceReport:
+        """Do all maintenance that is due, once: what the policies of these topics, or of all, and the
+        log's bound no longer keep is deleted.
+
+        What fails on one partition is in the report. ``dry_run=True`` changes nothing and needs no
+        permission to write. Durable on return. ``TopicNotFound``, ``ReadOnlyLog``.
+        """
+        require_bool("dry_run", dry_run)
+        return self.manager.part(cleaner_of).maintain(require_several("topics", topics), dry_run=dry_run)
+
     def verify(self, topic: str | None = None, progress: Callable[[int], None] | None = None) -> VerifyReport:
         """Check every batch, record, seal, index and checkpoint of a topic, or of all. Reads only.
 
@@ -272,6 +315,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
 
     def close(self) -> None:
         """Write what this log's producers have buffered, and close all files. May be repeated."""
+        if self._housekeeping is not None:
+            self._housekeeping.stop()
         self.manager.close()
 
 
@@ -298,6 +343,25 @@ def _outcomes(manager: LogManager) -> Outcomes:
     from pylog.transaction.outcomes import Outcomes  # most logs have no transactions
 
     return manager.part(Outcomes)
+
+
+def cleaner_of(manager: LogManager) -> Cleaner:
+    """A part of the manager: ``manager.part(cleaner_of)``."""
+    from pylog.cleaner.cleaner import Cleaner  # rarely needed
+    from pylog.group.consumption import Consumption
+
+    return Cleaner(manager, manager.part(Consumption))
+
+
+def _maintain(manager: LogManager) -> MaintenanceReport:
+    return manager.part(cleaner_of).maintain()
+
+
+def _after_roll(manager: LogManager, partition: PartitionLog) -> None:
+    """Apply retention and the log's bound, unless they must ask the groups: that is left to maintenance."""
+    config, max_bytes = manager.describe_topic(partition.topic).config, manager.settings().max_bytes
+    if max_bytes != -1 or (config.retention_ms, config.retention_bytes) != (-1, -1):
+        manager.part(cleaner_of).after_roll(partition, max_bytes)
 
 
 def _forget_commits(manager: LogManager, topic: str, timeout_s: float) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pylog.catalog import Catalog, Layout, TopicConfig, read_manifest
 from pylog.catalog.manifest import read_json
+from pylog.catalog.settings import read_settings
 from pylog.catalog.topic import PARTITIONS_MAX
 from pylog.clock import SystemClock
 from pylog.errors import CorruptSegment, FormatVersionError, PylogError, StorageError
@@ -76,6 +77,21 @@ TOPIC: dict[str, Callable[[Any], bool]] = {
     "config.retention_bytes": lambda value: is_int(value, -1, 2**63 - 1) or value is MISSING,
     "config.partitioner": lambda value: value in ("murmur3", "murmur2") or value is MISSING,
     "config.no_such_option": lambda value: value is MISSING,
+    "config.cleanup": lambda value: value == {} or value is MISSING,
+    "config.cleanup.retention_ms": lambda value: is_int(value, -1, 2**63 - 1) or value is MISSING,
+    "config.cleanup.retention_bytes": lambda value: is_int(value, -1, 2**63 - 1) or value is MISSING,
+    "config.cleanup.retention": lambda value: value in (None, "consumed") or value is MISSING,
+    "config.cleanup.retention_clock": lambda value: value in ("record", "append") or value is MISSING,
+    "config.cleanup.cleanup_policy": lambda value: (
+        value in ("delete", "compact", "compact,delete", "delete,compact", "none") or value is MISSING
+    ),
+    "config.cleanup.min_cleanable_dirty_ratio": lambda value: (
+        (type(value) in (int, float) and 0 <= value <= 1) or value is MISSING
+    ),
+    "config.cleanup.min_compaction_lag_ms": lambda value: is_int(value, 0, 2**63 - 1) or value is MISSING,
+    "config.cleanup.max_compaction_lag_ms": lambda value: is_int(value, 1, 2**63 - 1) or value is MISSING,
+    "config.cleanup.delete_retention_ms": lambda value: is_int(value, 0, 2**63 - 1) or value is MISSING,
+    "config.cleanup.no_such_option": lambda value: value is MISSING,
 }
 
 
@@ -91,7 +107,9 @@ def write_with(path: Path, whole: dict[str, Any], field: str, value: object) -> 
     """The file with one field another, or without it; ``config.x`` is a field of ``config``."""
     content = json.loads(json.dumps(whole))
     *above, name = field.split(".")
-    place = content[above[0]] if above else content
+    place = content
+    for outer in above:
+        place = place.setdefault(outer, {})
     place.pop(name, None)
     if value is not MISSING:
         place[name] = value
@@ -188,3 +206,17 @@ def test_a_log_start_that_is_no_offset_is_damage(tmp_path: Path, offset: str) ->
     (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {offset}\n")
     with pytest.raises(CorruptSegment, match="log-start-offset-checkpoint"):
         Log(tmp_path)
+
+
+@given(st.sampled_from(["max_bytes", "no_such_option"]), VALUES | st.sampled_from([*ODD, MISSING]))
+def test_the_options_of_a_log_are_read_or_their_field_is_named(root: Path, field: str, value: object) -> None:
+    path = root / "settings.json"
+    write_with(path, {}, field, value)
+    lawful = value is MISSING or (field == "max_bytes" and is_int(value, -1, 2**63 - 1))
+    try:
+        read_settings(OsFileSystem(), str(path))
+    except PylogError as error:
+        assert not lawful
+        check_error(error, path, field)
+    else:
+        assert lawful

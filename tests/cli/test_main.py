@@ -332,5 +332,3 @@ def test_every_option_with_a_hint_is_none_of_the_commands_it_is_for() -> None:
 
 def test_a_refused_option_of_a_topic_speaks_of_commands(pylog: Run) -> None:
     assert "said with --partitions N\n" in pylog("topics", "create", "t", "--config", "num.partitions=3").err
-    refused = pylog("topics", "create", "t", "--config", "retention.ms=5").err
-    assert "delete old records from Python, with Log.delete_records(topic_partition, before)" in refused

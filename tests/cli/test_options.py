@@ -65,7 +65,6 @@ def test_topic_options_go_by_our_names_and_kafkas() -> None:
         ("retention_ms=", "--config retention_ms=: '' is no whole number"),
         ("foo=1", "--config 'foo=1': no option 'foo'; there are segment_bytes, "),
         ("=1", "--config '=1': no option ''; there are "),
-        ("cleanup.policy=compact", "--config 'cleanup.policy=compact': no option 'cleanup.policy'; compaction is not "),
         ("num.partitions=3", "--config 'num.partitions=3': no option 'num.partitions'; how many partitions "),
         (
             "min.insync.replicas=2",

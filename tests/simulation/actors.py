@@ -8,12 +8,14 @@ from threading import get_ident
 from typing import TypeVar
 
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
-from pylog.errors import CommitFailed, NotAppended, OutcomeUnknown, PylogError, TopicExists, TopicNotFound
+from pylog.errors import CommitFailed, NotAppended, OutcomeUnknown, PylogError, StorageError, TopicExists, TopicNotFound
+from pylog.log import cleaner_of
 from pylog.testing.machine import Killed, Machine, Process, Step
 from tests.simulation.ledger import ACKNOWLEDGED, BY_APPEND, REFUSED, UNKNOWN, GroupLedger, Ledger, Sender
 
 T = TypeVar("T")
 ROOT = "/log"
+ANY_START = 1 << 40  # retention removes closed segments, of any number by then
 
 
 def kill_at(process: Process, number: int) -> None:
@@ -220,6 +222,22 @@ class Actor:
             topic.start_asked = max(topic.start_asked, offset)
             partition.log.delete_before(offset)
             topic.start_acknowledged = max(topic.start_acknowledged, offset)
+
+        self.attempt(work)
+
+    def retain(self, name: str, **limits: int) -> None:
+        """Retention by these limits: segments may go, as many as there are by then."""
+
+        def work() -> None:
+            topic = self.world.ledger.topics[name]
+            partition = self.log.partition(name, 0).log
+            topic.start_asked = ANY_START
+            config = self.log.describe_topic(name).config.with_changes(limits)
+            done = self.log.manager.part(cleaner_of).retain(partition, config)
+            if done is not None and done.error:
+                raise StorageError(f"retention failed: {done.error}")
+            if done is not None:
+                topic.start_acknowledged = max(topic.start_acknowledged, done.log_start_offset)
 
         self.attempt(work)
 

@@ -61,6 +61,10 @@ def delete_records(actor: Actor) -> None:
     actor.delete_before("t", 2)
 
 
+def retain(actor: Actor) -> None:
+    actor.retain("t", retention_bytes=100)
+
+
 def read(actor: Actor) -> None:
     actor.read("t")
     actor.read("t")
@@ -83,7 +87,8 @@ def delete_topic(actor: Actor) -> None:
 OPERATIONS: dict[str, Operation] = {
     work.__name__: work
     for work in (
-        append, append_durably, send, append_and_roll, roll, delete_records, read, open_and_read, create_topic, delete_topic,
+        append, append_durably, send, append_and_roll, roll, delete_records, retain, read, open_and_read, create_topic,
+        delete_topic,
     )
 }  # fmt: skip
 OF_THREADS = [name for name in OPERATIONS if name != open_and_read.__name__]  # which closes the log that they share

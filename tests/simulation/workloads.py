@@ -79,6 +79,23 @@ def records_are_deleted(world: World) -> None:
     a.close()
 
 
+def retention_takes_turns(world: World) -> None:
+    """Two processes apply retention by size and by time, also to the active segment, while records are appended."""
+    a, b = world.actor(), world.actor()
+    a.create("t", **SMALL)
+    for _ in range(3):
+        a.append("t", 2, 300)
+    a.append("t", 1, acks="all")
+    b.retain("t", retention_bytes=700)
+    a.append("t", 2, 300)
+    a.retain("t", retention_ms=1)
+    b.append("t", 1, 300)
+    a.retain("t", retention_bytes=0)
+    a.append("t", 1, acks="all")
+    b.close()
+    a.close()
+
+
 def a_process_follows_another(world: World) -> None:
     """One process ends in the middle of a segment, the next one goes on, a third reads."""
     a, b, c = world.actor(), world.actor(), world.actor()
@@ -249,7 +266,8 @@ def _call(actor: Actor, random: Random) -> None:
 WORKLOADS: dict[str, Workload] = {
     work.__name__: work
     for work in (
-        durable_appends, rolls, group_commit, topics_come_and_go, records_are_deleted, a_process_follows_another,
+        durable_appends, rolls, group_commit, topics_come_and_go, records_are_deleted, retention_takes_turns,
+        a_process_follows_another,
         producers_take_turns, topics_are_altered, what_others_leave, members_take_turns, a_group_is_reset,
         commits_that_wait_for_no_disk,
     )

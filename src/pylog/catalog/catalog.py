@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import base64
 import logging
-import re
-import reprlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from threading import get_ident  # whose lock the catalog's is: a deletion appends to another topic
@@ -19,10 +17,8 @@ from typing import Any, TypeVar
 
 from pylog.catalog.disposal import is_own_directory, make_room, remove_all_condemned, remove_partition
 from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, TOPIC_SUFFIX, Layout
-from pylog.catalog.manifest import damaged_field, is_whole, read_json, write_json
+from pylog.catalog.manifest import write_json
 from pylog.catalog.topic import (
-    MURMUR3,
-    PARTITIONS_MAX,
     TopicConfig,
     TopicDescription,
     check_new_topic_name,
@@ -31,8 +27,8 @@ from pylog.catalog.topic import (
     check_topic_name,
     collision_key,
     lawful_names,
-    unlimited,
 )
+from pylog.catalog.topic_file import has_slots_version, read_topic, topic_content
 from pylog.clock import Clock
 from pylog.errors import (
     ConfigError,
@@ -52,9 +48,6 @@ from pylog.storage import FileSystem, sync_name, while_holding
 T = TypeVar("T")
 
 logger = logging.getLogger("pylog.catalog")
-
-_TOPIC_ID = re.compile("[A-Za-z0-9_-]{1,64}")
-_SLOTS, _SLOTS_VERSION = "commit_slots", 2  # version 1 is not recorded
 
 Prepare = Callable[[str, str], None]
 """Prepares a new partition directory: ``(directory, topic id)``. Durable on return."""
@@ -111,42 +104,12 @@ class Catalog:
     def describe(self, name: str, advice: str = "; create it with create_topic") -> TopicDescription:
         """The topic. ``TopicNotFound``, with ``advice``."""
         try:
-            return self._read(name, self._layout.topic(check_topic_name(name)))
+            return read_topic(self._filesystem, name, self._layout.topic(check_topic_name(name)))
         except own(FileNotFoundError):
             there = ", ".join(self.names()[:10]) or "none"
             raise TopicNotFound(
                 f"no topic {name!r} in {self._layout.root} (topics: {there}){advice}", topic=name
             ) from None
-
-    def _read(self, name: str, path: str) -> TopicDescription:
-        content = read_json(self._filesystem, path)
-        topic_id, partitions, changes = (content.get(field) for field in ("id", "partitions", "config"))
-        if not isinstance(topic_id, str) or not _TOPIC_ID.fullmatch(topic_id):
-            raise damaged_field(path, "id", topic_id, "a UUID in base64, 22 characters of A-Z a-z 0-9 _ -")
-        if not is_whole(partitions) or not 1 <= partitions <= PARTITIONS_MAX:
-            raise damaged_field(path, "partitions", partitions, f"an int from 1 to {PARTITIONS_MAX}")
-        if not isinstance(changes, dict):
-            raise damaged_field(path, "config", changes, "an object")
-        slots_version = changes.pop(_SLOTS, _SLOTS_VERSION)
-        if not is_whole(slots_version) or slots_version != _SLOTS_VERSION:
-            raise FormatVersionError(
-                f"{path}: config has commit slots of version {reprlib.repr(slots_version)}, this pylog knows {_SLOTS_VERSION}; "
-                "upgrade pylog",
-                path=path, field=f"config.{_SLOTS}", version=slots_version, expected=_SLOTS_VERSION,
-            )  # fmt: skip
-        for option in changes.keys() - set(TopicConfig._fields):
-            raise FormatVersionError(
-                f"{path}: config has the option {reprlib.repr(option)}, which this pylog does not know; upgrade pylog",
-                path=path, field=f"config.{option}",
-            )  # fmt: skip
-        try:
-            recorded = TopicConfig(partitioner=MURMUR3).with_changes(changes)
-            return TopicDescription(name, topic_id, partitions, unlimited(path, recorded))
-        except own(ConfigError) as error:
-            raise CorruptSegment(
-                f"{path} is damaged: in config, {error}; restore the file from a copy",
-                path=path, position=0, field=f"config.{error.option}", value=changes.get(error.option),
-            ) from error  # fmt: skip
 
     def create(
         self,
@@ -301,7 +264,7 @@ class Catalog:
     def _finish_deletion(self, name: str, retire: Retire, forget: Forget) -> None:
         path = self._layout.deleted_topic(name)
         try:
-            topic = self._read(name, self._layout.deleted_topic(check_topic_name(name)))
+            topic = read_topic(self._filesystem, name, self._layout.deleted_topic(check_topic_name(name)))
         except own(CorruptSegment, FormatVersionError, InvalidTopicName) as damage:
             logger.warning("a deletion that was cut off is left as it is: %s", damage)
             return
@@ -322,13 +285,8 @@ class Catalog:
         self._filesystem.sync_directory(self._layout.root)
 
     def _publish(self, topic: TopicDescription) -> TopicDescription:
-        config = topic.config.as_dict()
-        if config["partitioner"] == MURMUR3:  # older versions do this without the option, and refuse it
-            del config["partitioner"]
         self._make_way_durable()
-        config[_SLOTS] = _SLOTS_VERSION  # which older versions can't read: they refuse the topic
-        content = {"id": topic.id, "partitions": topic.partitions, "config": config}
-        write_json(self._filesystem, self._layout.topic(topic.name), content)
+        write_json(self._filesystem, self._layout.topic(topic.name), topic_content(topic))
         self._advance_version()
         return topic
 
@@ -342,7 +300,7 @@ class Catalog:
 
     def _require_slots_version(self, name: str) -> None:
         topic = self.describe(name, _NO_ADVICE)
-        if _SLOTS not in read_json(self._filesystem, self._layout.topic(name))["config"]:
+        if not has_slots_version(self._filesystem, self._layout.topic(name)):
             self._publish(topic)
 
     def make_durable(self) -> None:

@@ -31,6 +31,8 @@ class Layout:
         self.root = root
         self.private = f"{root}/{PRIVATE}"
         self.manifest = f"{self.private}/manifest.json"
+        self.settings = f"{self.private}/settings.json"
+        self.housekeeping_lock = f"{self.private}/housekeeping.lock"
         self.topics = f"{self.private}/topics"
         self.catalog_lock = f"{self.private}/catalog.lock"
         self.producer_ids = f"{self.private}/producer-ids"

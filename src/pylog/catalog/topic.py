@@ -33,8 +33,15 @@ INTERNAL_TOPICS = frozenset({
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 MURMUR3, MURMUR2 = _PARTITIONERS = ("murmur3", "murmur2")  # murmur2 is Kafka's
 _COMPRESSION_TYPES = ("producer", "none", "gzip", "snappy", "lz4", "zstd")
-RETENTION, UNLIMITED = ("retention_ms", "retention_bytes"), -1
-_OLD_DEFAULTS = (7 * 86_400_000, UNLIMITED)  # recorded with every topic by versions that deleted nothing
+UNLIMITED = -1
+_OLD_LIMITS = {
+    "retention_ms": 7 * 86_400_000,
+    "retention_bytes": UNLIMITED,
+}  # with every topic, and nothing was deleted
+DELETE, COMPACT, KEEP = "delete", "compact", "none"
+_POLICIES = (DELETE, COMPACT, f"{COMPACT},{DELETE}", KEEP)
+RECORD_TIME, APPEND_TIME = _CLOCKS = ("record", "append")
+CONSUMED = "consumed"
 PARTITIONS_MAX = 100_000
 _NUMBERS_SHOWN = 10
 
@@ -52,6 +59,13 @@ class TopicOptions(TypedDict, total=False):
     retention_ms: int
     retention_bytes: int
     partitioner: str
+    retention: str | None
+    retention_clock: str
+    cleanup_policy: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    delete_retention_ms: int
 
 
 class TopicConfig(NamedTuple):
@@ -63,9 +77,17 @@ class TopicConfig(NamedTuple):
     entries. ``max_message_bytes``: largest encoded batch, with its header.
     ``message_timestamp_type``: ``CreateTime`` keeps the producer's timestamps, ``LogAppendTime``
     replaces them. ``compression_type``: the codec of producers that name none; ``producer`` is
-    none. ``retention_ms``, ``retention_bytes``: only -1, unlimited (``Log.delete_records``
-    deletes). ``partitioner``: the hash of keys for producers: ``murmur3``, or ``murmur2`` for
-    topics shared with Kafka's Java clients or to be moved to Kafka.
+    none. ``partitioner``: the hash of keys for producers: ``murmur3``, or ``murmur2`` for topics
+    shared with Kafka's Java clients or to be moved to Kafka.
+
+    ``retention_ms``: a segment is deleted when its newest record is older than this. -1: never.
+    ``retention_bytes``: the oldest closed segments of a partition are deleted while the others have
+    at least this size. -1: never. ``retention="consumed"``: only what all groups of the topic have
+    committed, durably, is deleted; at once, unless a limit is set, too. ``retention_clock``: time
+    counts from the record's timestamp (``record``) or from the append (``append``).
+
+    ``cleanup_policy``: ``delete`` obeys retention, ``compact`` keeps the newest record of each key,
+    ``compact,delete`` does both, ``none`` nothing. The last four options are Kafka's, for compaction.
     """
 
     segment_bytes: int = 128 << 20
@@ -78,6 +100,13 @@ class TopicConfig(NamedTuple):
     retention_ms: int = UNLIMITED
     retention_bytes: int = UNLIMITED
     partitioner: str = MURMUR3
+    retention: str | None = None
+    retention_clock: str = RECORD_TIME
+    cleanup_policy: str = DELETE
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
+    delete_retention_ms: int = 86_400_000
 
     def with_changes(self, changes: Mapping[str, Any]) -> TopicConfig:
         """A changed copy. ``ConfigError`` for unknown options and values out of range."""
@@ -87,6 +116,8 @@ class TopicConfig(NamedTuple):
                     f"no topic option {reprlib.repr(option)}; there are {', '.join(self._fields)}", option=option
                 )
         changed = self._replace(**changes)
+        if isinstance(changed.cleanup_policy, str):  # Kafka's spelling of several, in any order
+            changed = changed._replace(cleanup_policy=",".join(sorted(changed.cleanup_policy.split(","))))
         changed.check()
         return changed
 
@@ -102,6 +133,34 @@ class TopicConfig(NamedTuple):
         _check_choice("message_timestamp_type", self.message_timestamp_type, _TIMESTAMP_TYPES)
         _check_choice("compression_type", self.compression_type, _COMPRESSION_TYPES)
         _check_choice("partitioner", self.partitioner, _PARTITIONERS)
+        _check_choice("retention", self.retention, (None, CONSUMED))
+        _check_choice("retention_clock", self.retention_clock, _CLOCKS)
+        _check_choice("cleanup_policy", self.cleanup_policy, _POLICIES)
+        ratio = self.min_cleanable_dirty_ratio
+        if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 <= ratio <= 1:
+            raise ConfigError(
+                f"min_cleanable_dirty_ratio={reprlib.repr(ratio)}, expected a number from 0 to 1",
+                option="min_cleanable_dirty_ratio", value=ratio,
+            )  # fmt: skip
+        _check_range("min_compaction_lag_ms", self.min_compaction_lag_ms, 0, INT64_MAX)
+        _check_range("max_compaction_lag_ms", self.max_compaction_lag_ms, 1, INT64_MAX)
+        _check_range("delete_retention_ms", self.delete_retention_ms, 0, INT64_MAX)
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise ConfigError(
+                f"min_compaction_lag_ms={self.min_compaction_lag_ms} is more than "
+                f"max_compaction_lag_ms={self.max_compaction_lag_ms}",
+                option="min_compaction_lag_ms", value=self.min_compaction_lag_ms, most=self.max_compaction_lag_ms,
+            )  # fmt: skip
+
+    @property
+    def is_deleted_from(self) -> bool:
+        """Whether retention may delete records."""
+        return DELETE in self.cleanup_policy
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether only the newest record of each key is kept."""
+        return COMPACT in self.cleanup_policy
 
     def as_dict(self) -> dict[str, Any]:
         """The options by name."""
@@ -173,14 +232,14 @@ def lawful_names(found: Iterable[str], directory: str) -> list[str]:
     return sorted(names)
 
 
-def unlimited(path: str, config: TopicConfig) -> TopicConfig:
-    """The configuration that ``path`` records, without limits. Each recorded limit is logged once.
-    Only versions that deleted nothing recorded limits: such a limit must not take effect now."""
-    for option, old_default in zip(RETENTION, _OLD_DEFAULTS, strict=True):
-        value = getattr(config, option)
-        if value not in (UNLIMITED, old_default):
+def ignored_limits(path: str, recorded: Mapping[str, Any]) -> dict[str, int]:
+    """The limits that ``path`` records as earlier versions did, as unlimited. Others than their
+    defaults are logged once: nothing ever obeyed such a limit, so it must not take effect now."""
+    found = {option: recorded[option] for option in _OLD_LIMITS if option in recorded}
+    for option, value in found.items():
+        if value not in (UNLIMITED, _OLD_LIMITS[option]):
             _warn_of_limit(path, option, value)
-    return config._replace(retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
+    return dict.fromkeys(found, UNLIMITED)
 
 
 @cache
@@ -191,8 +250,8 @@ def _warn_of_name(name: str, directory: str, error: str) -> None:
 @cache
 def _warn_of_limit(path: str, option: str, value: int) -> None:
     logger.warning(
-        "%r records %s=%d; nothing was ever deleted by it, and it is read as -1, unlimited: alter_topic(..., "
-        "%s=-1) records that", path, option, value, option,
+        "%r records %s=%d, which an earlier version did not obey; it is read as -1, unlimited: to have it obeyed, "
+        "alter_topic(..., %s=%d)", path, option, value, option, value,
     )  # fmt: skip
 
 
@@ -227,8 +286,7 @@ def _check_range(option: str, value: object, least: int, most: int) -> None:
         )
 
 
-def _check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
+def _check_choice(option: str, value: object, choices: tuple[str | None, ...]) -> None:
     if value not in choices:
-        raise ConfigError(
-            f"{option}={reprlib.repr(value)}, expected one of {', '.join(choices)}", option=option, value=value
-        )
+        expected = ", ".join(f'"{choice}"' if "," in f"{choice}" else f"{choice}" for choice in choices)
+        raise ConfigError(f"{option}={reprlib.repr(value)}, expected one of {expected}", option=option, value=value)

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from pylog import __version__
-from pylog.cli import consume, dump, exits, groups, produce, stats, topics, transactions, verify
+from pylog.cli import consume, dump, exits, groups, maintain, produce, records, stats, topics, transactions, verify
 from pylog.cli.exits import InputError, Terminated, UsageError, code_of
 from pylog.cli.kafka_options import hints
 from pylog.cli.output import complain
@@ -119,7 +119,6 @@ def _one_line(error: Exception) -> str:
         "raise it with alter_topic": "raise it with pylog topics alter",
         "or have one made there: create=True, without read_only": "or make one there with pylog topics create",
         "create_topic(name, partitions=n), later with add_partitions(name, total)": "--partitions N",
-        "with Log.delete_records(topic_partition, before)": "from Python, with Log.delete_records(topic_partition, before)",
         "open the log with read_only=True": _ONLY_READ,
         "open it with read_only=True": _ONLY_READ,
     }
@@ -139,7 +138,7 @@ def _parser() -> Parser:
     parser.add_argument("--log", metavar="DIR", default=None, help="the directory of the log (default: $PYLOG_LOG)")
     parser.add_argument("--json", action="store_true", default=False, help="one JSON object per line")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (topics, produce, consume, groups, transactions, dump, verify, stats):
+    for command in (topics, produce, consume, records, groups, transactions, maintain, dump, verify, stats):
         command.add_parser(commands)
     return parser
 

@@ -128,8 +128,9 @@ def _typed(option: str, value: str, default: object) -> object:
         try:
             return type(default)(value)
         except ValueError:
-            raise UsageError(f"--config {option}={value}: {value!r} is no whole number") from None
-    return value
+            kind = "whole number" if isinstance(default, int) else "number"
+            raise UsageError(f"--config {option}={value}: {value!r} is no {kind}") from None
+    return None if default is None and value == "none" else value
 
 
 def header_pair(text: str) -> tuple[str, bytes]:

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+from pylog.catalog.topic import CONSUMED
 from pylog.consumer.assigned_partition import AssignedPartition
 from pylog.consumer.assignment import Assignment, Callback, Start
 from pylog.consumer.commit_tracker import CommitTracker
@@ -24,7 +25,7 @@ from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.offset_lookup import OffsetLookup
 from pylog.consumer.subscription import Subscription, name_of
 from pylog.consumer.thread_guard import SingleThreadGuard
-from pylog.errors import InstanceFenced, LogLocked, PylogError, TopicNotFound
+from pylog.errors import DeliveryTimeout, InstanceFenced, LogLocked, PylogError, TopicNotFound
 from pylog.group.admin import GroupAdmin
 from pylog.group.membership import SHORT_S, MemberOptions, Membership
 from pylog.group.offset_records import Committed
@@ -208,6 +209,8 @@ class GroupAssignment(Assignment):
                 if position is None:
                     position = group.starts.get(name)
                 if position is None:
+                    if self._log.describe_topic(name.topic).config.retention == CONSUMED:
+                        _wait_for_deletion(partition, timeout_s)
                     position = self._lookup.start_position(partition)
                     if position is not None:
                         fresh[name] = position
@@ -298,6 +301,14 @@ class GroupAssignment(Assignment):
         """In a forked child: the member is the parent's. The child joins at its next poll."""
         self.membership.forget_parent()
         _OPEN.discard(self)
+
+
+def _wait_for_deletion(partition: PartitionLog, timeout_s: float) -> None:
+    """After joining: a process that is deleting records may have looked at the groups before. ``LogLocked``."""
+    try:
+        partition.settle(int(timeout_s * 1000))
+    except own(DeliveryTimeout) as error:
+        raise LogLocked(str(error), **error.facts) from error
 
 
 def _is_of_another(topic: GroupTopic | None, assigned: AssignedPartition) -> bool:

@@ -123,6 +123,16 @@ class GroupAdmin:
         dead = {id_ for id_ in dead_members(directory, found) if not found.members[id_].instance_id}
         return found._replace(members={id_: m for id_, m in found.members.items() if id_ not in dead})
 
+    def reading(self, topic: str) -> set[str]:
+        """Return the groups with members that want this topic. One whose files are unreadable counts, too."""
+        return {group for group in self._in_files() if self._reads(group, topic)}
+
+    def _reads(self, group: str, topic: str) -> bool:
+        try:
+            return any(topic in member.topics for member in self._alive(group).members.values())
+        except own(StorageError):
+            return True
+
     def describe(self, group: str) -> GroupDescription:
         """``GroupNotFound`` for a group that has no members and has committed nothing."""
         found, committed = self._alive(group), self.committed(group)

@@ -132,6 +132,18 @@ class OffsetStore:
         """Return every group that has committed offsets in a topic of this name."""
         return {group for group in self.groups() if any(name.topic == topic for name in self.committed(group))}
 
+    def settled_in(self, topic: str) -> dict[str, Offsets]:
+        """What each group has committed in a topic of this name, apart from offsets in transactions without a marker.
+
+        A group that has only such offsets there is in it, with none. Takes no lock of another process.
+        """
+        found: dict[str, Offsets] = {}
+        for partition in self._all():
+            with self._lock:
+                self._catch_up(partition)
+                found.update(partition.in_topic(topic))
+        return found
+
     def _decide(self, partition: OffsetsPartition, group: str | None = None) -> list[Transaction]:
         """Catch up. Returns the transactions that are under way, with offsets of this group or of any.
 
@@ -290,6 +302,11 @@ class OffsetStore:
         """Return the group's commits so far, to be synced; None if the topic is missing."""
         partition = self.partition_of(group)
         return None if partition is None else Appended(partition, partition.log.latest_offset)
+
+    def make_durable(self) -> None:
+        """Sync every commit so far. ``OutcomeUnknown``, ``StorageError``."""
+        for partition in self._all():
+            partition.log.sync(partition.log.latest_offset)
 
     def checkpoint_if_due(self, partition: OffsetsPartition, left_s: Callable[[], float]) -> None:
         """Write a checkpoint, if many commits came since the last one. No group's lock is held."""

@@ -99,6 +99,15 @@ class OffsetsPartition:
             if not self.groups[group]:
                 del self.groups[group]
 
+    def in_topic(self, topic: str) -> dict[str, Offsets]:
+        """The commits in this topic by group; {} for a group that has only pending ones there."""
+        found: dict[str, Offsets] = {group: {} for group, name in self.pending.names() if name.topic == topic}
+        for group, offsets in self.groups.items():
+            there = {name: committed for name, committed in offsets.items() if name.topic == topic}
+            if there:
+                found[group] = there
+        return found
+
     def entries(self) -> list[tuple[bytes, bytes]]:
         return [
             (encode_key(group, partition), encode_value(committed))

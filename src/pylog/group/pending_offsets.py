@@ -62,6 +62,10 @@ class PendingOffsets:
         chosen = self._transactions if transactions is None else transactions
         return {key[1] for known in chosen for key in self._transactions.get(known, ()) if key[0] == group}
 
+    def names(self) -> set[Key]:
+        """Every group and partition with a pending offset."""
+        return set[Key]().union(*self._transactions.values())
+
     @property
     def first_offset(self) -> int | None:
         """The offset of the first record that is pending."""

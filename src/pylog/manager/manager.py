@@ -21,6 +21,7 @@ from pylog.catalog import (
     check_topic_name,
     no_such_partition,
 )
+from pylog.catalog.settings import LogSettings, read_settings, write_settings
 from pylog.checks import refuse_decisions
 from pylog.clock import Clock, SystemClock
 from pylog.errors import Closed, InvalidTopicName, ReadOnlyLog, TopicExists, TopicNotFound
@@ -43,6 +44,9 @@ _LOCK_TIMEOUT_S = 30.0
 ForgetCommits = Callable[["LogManager", str, float], None]
 """Removes the groups' commits in a deleted topic: called with its name and a timeout in seconds."""
 
+AfterRoll = Callable[["LogManager", PartitionLog], None]
+"""Called by the writer that has closed a segment, without the partition's lock."""
+
 
 class LogManager:
     """Options as of ``Log``. ``filesystem``, ``layout`` and ``boot`` are for a log's parts."""
@@ -60,6 +64,7 @@ class LogManager:
         topic_defaults: Mapping[str, object],
         forget_commits: ForgetCommits,
         transactions: Callable[[LogManager], Transactions],
+        after_roll: AfterRoll | None = None,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.auto_create_topics = auto_create_topics
@@ -71,6 +76,7 @@ class LogManager:
         defaults = TopicConfig().with_changes(topic_defaults)
         self._forget_commits = forget_commits
         self._transactions = transactions
+        self._after_roll = after_roll
         self._partitions: dict[TopicPartition, PartitionLog] = {}
         self._topics: dict[str, TopicDescription] = {}
         self._topics_version = -1
@@ -190,6 +196,17 @@ class LogManager:
         refuse_decisions(name, "send")
         return found
 
+    def settings(self) -> LogSettings:
+        """The options of the whole log, as any process has set them last."""
+        self.check_open()
+        return read_settings(self.filesystem, self.layout.settings)
+
+    def alter(self, max_bytes: int) -> LogSettings:
+        """See ``Log.alter``."""
+        changed = LogSettings(max_bytes)
+        write = partial(write_settings, self.filesystem, self.layout.settings, changed)
+        return self._writable_catalog().locked(write)
+
     def catalog_version(self) -> int:
         """A number that changes when any process changes a topic. Costs one stat."""
         self.check_open()
@@ -254,6 +271,7 @@ class LogManager:
             notify=self._changes.notify,
             sync_catalog=partial(self._sync_catalog, (topic.id, topic.partitions)),
             transactions=None if self.is_kafka_directory else partial(self._transactions, self),
+            after_roll=None if self._after_roll is None else partial(self._after_roll, self),
         )  # fmt: skip
 
     def _sync_catalog(self, topic: tuple[str, int]) -> None:

@@ -16,7 +16,7 @@ from pylog.catalog import (
     write_manifest,
 )
 from pylog.catalog.layout import PRIVATE
-from pylog.catalog.topic import RETENTION, UNLIMITED
+from pylog.catalog.topic import COMPACT
 from pylog.checks import meant
 from pylog.clock import Clock
 from pylog.errors import ConfigError, LogLocked, LogNotFound, UnsafeDirectory
@@ -33,7 +33,10 @@ from pylog.storage import (
 )
 
 NAMES_SHOWN = 3
-LOG_OPTIONS = ("create", "read_only", "auto_create_topics", "shared_group", "clock", "filesystem")
+LOG_OPTIONS = (
+    *("create", "read_only", "auto_create_topics", "shared_group", "housekeeping", "housekeeping_interval_ms", "clock"),
+    "filesystem",
+)
 _PARTITIONS = (
     "how many partitions is said with create_topic(name, partitions=n), later with add_partitions(name, total)"
 )
@@ -43,7 +46,6 @@ ELSEWHERE = {
     "partitions": _PARTITIONS,
     "num_partitions": _PARTITIONS,
     "replication_factor": "there are no replicas: a log is a directory of one machine",
-    "cleanup_policy": "compaction is not in this version, and nothing is deleted by itself",
 }
 """Hints for options of Kafka's topics and clients that do not exist here."""
 
@@ -177,14 +179,13 @@ def check_lock_kind(layout: Layout, manifest: Manifest) -> None:
 
 def check_topic_options(options: Mapping[str, object]) -> None:
     """``ConfigError`` for options that no topic has, with Kafka's name for it or a similar one; and
-    for retention, which would have no effect."""
+    for compaction, which this version does not have."""
     for option, value in options.items():
         here = option.replace(".", "_").replace("-", "_")
-        if here in RETENTION and value != UNLIMITED:
+        if option == "cleanup_policy" and isinstance(value, str) and COMPACT in value:
             raise ConfigError(
-                f"{here}={value!r:.80}: this version deletes nothing by itself, so {here} can only be -1 (unlimited); delete "
-                "old records with Log.delete_records(topic_partition, before)",
-                option=here, value=value, expected=UNLIMITED,
+                f"cleanup_policy={value!r:.80}: this version does not compact; there are 'delete' and 'none'",
+                option=option, value=value,
             )  # fmt: skip
         if option in TopicConfig._fields:
             continue

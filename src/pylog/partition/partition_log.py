@@ -17,6 +17,7 @@ from pylog.errors import NotAppended, PylogError, ReadOnlyLog, StorageError
 from pylog.interrupts import own
 from pylog.limits import DEFAULT_TIMEOUT_MS
 from pylog.model import AppendResult, OffsetAndTimestamp, ProducerRecord
+from pylog.partition.commit_slots import CommitState
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.producers.state import BatchTrace
@@ -59,10 +60,12 @@ class PartitionLog:
         sync_catalog: Callable[[], None],
         why_read_only: str | None,
         transactions: Callable[[], Transactions] | None = None,
+        after_roll: Callable[[PartitionLog], object] | None = None,
     ) -> None:
         """``why_read_only`` marks a directory that is not to be written, and says why.
 
-        ``notify`` is called after each append and each sync. ``sync_catalog`` makes the way to the directory durable.
+        ``notify`` is called after each append and each sync, ``after_roll`` by an append after which a segment was closed.
+        ``sync_catalog`` makes the way to the directory durable.
         """
         self.directory = directory
         self.topic_partition = directory.topic_partition
@@ -70,6 +73,7 @@ class PartitionLog:
         self.topic_id = topic_id
         self._notify = notify
         self._transactions = transactions
+        self._after_roll = after_roll
         self._next_settling_s = 0.0
         self._why_read_only = why_read_only
         self.writer: PartitionWriter | None = None
@@ -134,9 +138,20 @@ class PartitionLog:
             raise self._read_only()
         result = self.writer.append(batch, expected_offset, timeout_ms, min_timestamp_ms, process_id, require_ongoing)
         self._notify()
+        if self.writer.has_rolled:
+            self.writer.has_rolled = False
+            self._clean()
         if self.writer.has_open_transactions():
             self.settle_transactions()
         return result
+
+    def _clean(self) -> None:
+        """After a roll. A failure does not concern the caller, whose records are in."""
+        try:
+            if self._after_roll is not None:
+                self._after_roll(self)
+        except own(PylogError, FileNotFoundError) as error:
+            logger.warning("%r: what retention does is left to the next roll: %s", self.directory.path, error)
 
     def next_sequence(self, producer_id: int, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> int | None:
         """The sequence number that must come next of a producer, None if nothing is known of it.
@@ -232,9 +247,14 @@ class PartitionLog:
         """Close the active segment and begin a new one, unless it is empty."""
         self._writable().roll(DEFAULT_TIMEOUT_MS)
 
-    def delete_before(self, offset: int) -> int:
-        """Advance the log start offset, and remove segments that lie wholly before it. Durable on return."""
-        return self._writable().delete_before(require_whole("offset", offset), DEFAULT_TIMEOUT_MS)
+    def delete_before(
+        self, offset: int, allowed: Callable[[CommitState], bool] | None = None, timeout_ms: int = DEFAULT_TIMEOUT_MS
+    ) -> int:
+        """Advance the log start offset, and remove segments that lie wholly before it. Durable on return.
+
+        ``allowed`` is called with the partition's lock; if it is false, nothing is done.
+        """
+        return self._writable().delete_before(require_whole("offset", offset), timeout_ms, allowed)
 
     def _writable(self) -> PartitionWriter:
         if self.writer is None:

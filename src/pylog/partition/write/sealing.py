@@ -60,10 +60,16 @@ class Sealer:
         self._unchecked: list[int] = []  # sealed, but this process has not read the seal; rising
         self._known_end = -1  # closed segments before it are in a list, or sealed by this process
         self._work: Iterator[int] | None = None
+        self._told = -1  # the segment that ``has_news`` told of
 
     def segment_closed(self, base: int, end_offset: int, *, written_alone: bool) -> None:
         """Let ``go_on`` seal this segment."""
         self.due.append(ClosedSegment(base, end_offset, written_alone))
+
+    def has_news(self) -> bool:
+        """Whether a segment was closed since the last call."""
+        told, self._told = self._told, self.due[-1].base if self.due else -1
+        return told != self._told
 
     def finish(self) -> None:
         """Seal the rest, after waiting for a thread that is sealing."""

@@ -59,6 +59,7 @@ class PartitionWriter:
         self._now_ms = directory.clock.now_ms
         self._lock = WriteLock(directory)
         self._sealer = Sealer(directory)
+        self.has_rolled = False  # an append has closed a segment, since its user has set this to false
         self.failed_syncs = FailedSyncs(directory)
         self._end = LogEnd(directory, self._lock, self.failed_syncs, self._sealer)
         after_fork_in_child(self._forget_parent)
@@ -87,6 +88,7 @@ class PartitionWriter:
         except own(CorruptSegment, StorageError) as error:  # nothing was written, or it was cut again
             raise not_appended(error) from error
         if self._sealer.due:
+            self.has_rolled |= self._sealer.has_news()
             self._sealer.go_on()
         return result
 
@@ -239,24 +241,29 @@ class PartitionWriter:
                 self._end.take_back(grant, error)
                 raise
 
-    def delete_before(self, offset: int, timeout_ms: int) -> int:
+    def delete_before(self, offset: int, timeout_ms: int, allowed: Callable[[CommitState], bool] | None = None) -> int:
         """Advance the log start to ``offset`` and remove the segments wholly before it.
 
-        Returns the new log start offset, which is synced before any file is removed.
+        Returns the new log start offset, which is synced before any file is removed. ``allowed`` is
+        called with the lock; if it is false, nothing is done.
         """
         try:
             names = self._directory.names()
         except own(FileNotFoundError) as error:
             raise self._directory.missing(error) from error
         first = Segments.among(names).floor(offset) or 0
-        log_start = self._lock.holding(timeout_ms, partial(self._advance_log_start, offset, first))
+        log_start = self._lock.holding(timeout_ms, partial(self._advance_log_start, offset, first, allowed))
         if log_start == offset:  # also to finish an earlier deletion
             deletion.remove_before(self._directory, self._lock, names, offset, timeout_ms)
         return log_start
 
-    def _advance_log_start(self, offset: int, first: int, grant: Grant) -> int:
+    def _advance_log_start(
+        self, offset: int, first: int, allowed: Callable[[CommitState], bool] | None, grant: Grant
+    ) -> int:
         """``first`` is the oldest segment that stays."""
         state, _ = self._end.current(grant)
+        if allowed is not None and not allowed(state):
+            return state.log_start_offset
         if not 0 <= offset <= state.high_watermark:
             raise OffsetOutOfRange(
                 f"cannot delete records before offset {offset}: the log holds {state.log_start_offset} "

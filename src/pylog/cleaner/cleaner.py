@@ -1,0 +1,333 @@
+"""Does all maintenance that is due, once, and reports on each partition.
+
+A step deals with one partition at a time, under no lock but the partition's own while it deletes.
+Any number of processes may do the same at once: what one has done is not due for the next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from pylog.catalog.topic import CONSUMED, INTERNAL_TOPICS, UNLIMITED, TopicConfig
+from pylog.cleaner.bound import Candidate, Part, shared
+from pylog.cleaner.facts import NS_PER_MS, Facts, PartitionFacts, disk_bytes
+from pylog.cleaner.report import LogMaintenance, MaintenanceReport, PartitionMaintenance
+from pylog.cleaner.retention import (
+    BY_BOUND,
+    IN_THE_FUTURE,
+    IS_ACTIVE,
+    NOT_CONSUMED,
+    OPEN_TRANSACTION,
+    Bounds,
+    Plan,
+    is_limited,
+    planned,
+)
+from pylog.errors import InvalidPartition, PylogError, TopicNotFound
+from pylog.interrupts import own, suppress
+from pylog.limits import DEFAULT_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from pylog.catalog import TopicDescription
+    from pylog.manager.manager import LogManager
+    from pylog.model import TopicPartition
+    from pylog.partition.commit_slots import CommitState
+    from pylog.partition.partition_log import PartitionLog
+
+logger = logging.getLogger("pylog.cleaner")
+
+RETENTION, BOUND = "retention", "log bound"
+INTERNAL, COMPACTED, KEPT_BY_POLICY = "internal topic", "compacted topic", "cleanup_policy=none"
+_TRIES_MAX = 3
+_PATIENCE_MS = 100  # an append does not wait longer for another writer's lock
+_SHARE = 20  # a writer spends a twentieth of its time on the log's bound
+
+
+class _Consumed(Protocol):
+    @property
+    def offset(self) -> int: ...
+    @property
+    def held_by(self) -> str: ...
+
+
+class Consumption(Protocol):
+    """Asks the groups. See ``group/consumption.py``."""
+
+    def consumed(self, partition: PartitionLog, *, durably: bool) -> _Consumed: ...
+
+
+class Target(NamedTuple):
+    """What a step works on. ``set_ms``: nothing was due before, since the options were others; 0: unknown."""
+
+    partition: PartitionLog
+    config: TopicConfig
+    now_ms: int
+    dry_run: bool
+    set_ms: int = 0
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    may_roll: bool = True
+
+
+class Step(NamedTuple):
+    """``applies``: whether a policy of this topic asks for it. ``run`` does what is due, and says so."""
+
+    name: str
+    applies: Callable[[TopicDescription], bool]
+    run: Callable[[Target], PartitionMaintenance]
+
+
+class Cleaner:
+    """Maintains one log. Safe to share among threads."""
+
+    def __init__(self, manager: LogManager, consumption: Consumption) -> None:
+        self._manager = manager
+        self._consumption = consumption
+        self._facts = Facts()
+        self._next_bound_s = 0.0
+        self._retention = Step(RETENTION, is_retained, self._retain)
+        self._steps = (self._retention,)
+
+    def maintain(self, topics: Sequence[str] = (), *, dry_run: bool = False) -> MaintenanceReport:
+        """See ``Log.maintain``."""
+        manager = self._manager
+        if not dry_run:
+            manager.require_writable()
+        now_ms = manager.clock.now_ms()
+        described = [manager.describe_topic(name) for name in topics]
+        described = described or list(manager.existing_topics(manager.topics()).values())
+        done: list[PartitionMaintenance] = []
+        unlimited = 0
+        for topic in described:
+            steps = [step for step in self._steps if step.applies(topic)]
+            if not steps:
+                unlimited += len(topic.numbers)
+            for target in self._targets(topic, now_ms, dry_run) if steps else ():
+                done += [result for step in steps if (result := _attempt(step, target)) is not None]
+        max_bytes = UNLIMITED if topics else manager.settings().max_bytes
+        log = LogMaintenance(max_bytes)
+        if max_bytes != UNLIMITED:
+            targets = [target for topic in described for target in self._targets(topic, now_ms, dry_run)]
+            more, log = self._keep_bound(max_bytes, targets, {(each.topic, each.partition): each for each in done})
+            done += more
+        return MaintenanceReport(dry_run, tuple(done), unlimited, log)
+
+    def after_roll(self, partition: PartitionLog, max_bytes: int) -> None:
+        """Apply the limits of time and size to a partition whose writer has just closed a segment; and
+        this bound to the log, unless that was done too lately. Groups are not asked."""
+        config = self._manager.describe_topic(partition.topic).config
+        is_asked = config.retention is None and is_limited(config)
+        done = [self.retain(partition, config, may_roll=False)] if is_asked else []
+        start_s = self._manager.clock.monotonic()
+        if max_bytes != UNLIMITED and start_s >= self._next_bound_s:
+            topics = self._manager.existing_topics(self._manager.topics()).values()
+            targets = [t._replace(timeout_ms=_PATIENCE_MS) for topic in topics for t in self._targets(topic, 0, False)]
+            done += self._keep_bound(max_bytes, targets, {}, ask_groups=False)[0]
+            now_s = self._manager.clock.monotonic()
+            self._next_bound_s = now_s + _SHARE * (now_s - start_s)
+        for each in done:
+            if each is not None and each.error:
+                logger.warning(
+                    "%s-%d: %s is left to the next roll: %s", each.topic, each.partition, each.step, each.error
+                )
+
+    def retain(
+        self, partition: PartitionLog, config: TopicConfig, *, may_roll: bool = True
+    ) -> PartitionMaintenance | None:
+        """Delete what this configuration does not keep. None if the topic is gone. ``may_roll``: also of
+        the active segment; a writer of records of long ago would begin a segment with each append."""
+        now_ms = self._manager.clock.now_ms()
+        target = Target(partition, config, now_ms, False, timeout_ms=_PATIENCE_MS, may_roll=may_roll)
+        return _attempt(self._retention, target)
+
+    def _targets(self, topic: TopicDescription, now_ms: int, dry_run: bool) -> Iterator[Target]:
+        """Every partition of a topic. One that is deleted meanwhile has none."""
+        manager = self._manager
+        with suppress(TopicNotFound, InvalidPartition, FileNotFoundError):
+            set_ms = self._time_of(manager.layout.topic(topic.name)) if dry_run else 0
+            for number in topic.numbers:
+                yield Target(manager.partition(topic.name, number), topic.config, now_ms, dry_run, set_ms)
+
+    def _time_of(self, path: str) -> int:
+        return 0 if self._manager.is_kafka_directory else self._manager.filesystem.modified_ns(path) // NS_PER_MS
+
+    # Retention of one partition
+
+    def _retain(self, target: Target) -> PartitionMaintenance:
+        partition, config = target.partition, target.config
+        facts, plan, bounds = self._planned(target, with_active=True)
+        if plan.roll and not target.dry_run:
+            if target.may_roll:
+                partition.roll()
+            facts, plan, bounds = self._planned(target, with_active=False)
+        if plan.going and not target.dry_run:
+            allowed = partial(self._is_allowed, partition, config, plan.log_start)
+            reached = partition.delete_before(plan.log_start, allowed, target.timeout_ms)
+            if reached < plan.log_start:
+                held = bounds.held_by or "a transaction began meanwhile"
+                return _report(target, facts, plan._replace(going=0, rules=(), due_since_ms=None), held)
+        return _report(target, facts, plan, _detail(plan, bounds, target))
+
+    def _planned(self, target: Target, *, with_active: bool) -> tuple[PartitionFacts, Plan, Bounds]:
+        config = target.config
+        facts = self._look(target.partition)
+        bounds = self._bounds(target, facts)
+
+        def newest_ms(number: int) -> int | None:
+            return self._facts.newest_ms(facts, number, config, target.now_ms)
+
+        segments = facts.segments if with_active else facts.segments[:-1]
+        plan = planned(segments, newest_ms, config, bounds, target.now_ms)
+        if bounds.consumed and plan.going and not target.dry_run:  # only what goes must be durable
+            durable = self._bounds(target, facts, durably=True)
+            plan, bounds = planned(segments, newest_ms, config, durable, target.now_ms), durable
+        return facts, plan, bounds
+
+    def _look(self, partition: PartitionLog) -> PartitionFacts:
+        for _ in range(_TRIES_MAX - 1):
+            try:
+                return self._facts.look(partition)
+            except own(FileNotFoundError):  # deleted since it was listed
+                partition.reader.close()
+        return self._facts.look(partition)
+
+    def _bounds(self, target: Target, facts: PartitionFacts, *, durably: bool = False) -> Bounds:
+        state = facts.state
+        if target.config.retention != CONSUMED:
+            return Bounds(state.log_start_offset, state.last_stable_offset)
+        consumed = self._consumption.consumed(target.partition, durably=durably)
+        return Bounds(state.log_start_offset, state.last_stable_offset, consumed.offset, consumed.held_by)
+
+    def _is_allowed(self, partition: PartitionLog, config: TopicConfig, log_start: int, state: CommitState) -> bool:
+        """With the partition's lock: whether nothing has come in between that keeps a segment."""
+        if log_start > state.last_stable_offset:
+            return False
+        return config.retention != CONSUMED or log_start <= self._consumption.consumed(partition, durably=False).offset
+
+    # The bound of the whole log
+
+    def _keep_bound(
+        self,
+        max_bytes: int,
+        targets: Sequence[Target],
+        before: dict[tuple[str, int], PartitionMaintenance],
+        *,
+        ask_groups: bool = True,
+    ) -> tuple[list[PartitionMaintenance], LogMaintenance]:
+        if targets and targets[0].dry_run:
+            set_ms = self._time_of(self._manager.layout.settings)
+            targets = [target._replace(set_ms=set_ms) for target in targets]
+        found: dict[TopicPartition, tuple[Target, PartitionFacts, Part]] = {}
+        done: list[PartitionMaintenance] = []
+        for target in targets:
+            try:
+                found[target.partition.topic_partition] = target, *self._part(target, before, ask_groups)
+            except own(TopicNotFound):
+                continue  # deleted meanwhile
+            except own(PylogError, FileNotFoundError) as error:
+                done.append(_failed(target, BOUND, error))
+        share = shared((part for _, _, part in found.values()), max_bytes)
+        size_bytes = sum(
+            part.kept_bytes + sum(each.disk_bytes for each in part.candidates) for _, _, part in found.values()
+        )
+        missed = 0
+        for name, count in sorted(share.counts.items()):
+            target, facts, part = found[name]
+            went = part.candidates[:count]
+            result = _attempt(Step(BOUND, bool, partial(self._cut, facts, went)), target)
+            done += [] if result is None else [result]
+            if result is not None and not result.deleted_segments:
+                missed += sum(each.disk_bytes for each in went)
+        excess = share.excess_bytes + missed
+        kept = {**share.why, **({"not deleted now": missed} if missed else {})}
+        return done, LogMaintenance(
+            max_bytes, size_bytes - share.freed_bytes + missed, excess, tuple(sorted(kept.items()))
+        )
+
+    def _part(
+        self, target: Target, before: dict[tuple[str, int], PartitionMaintenance], ask_groups: bool
+    ) -> tuple[PartitionFacts, Part]:
+        """What may go of a partition. In a dry run, what its retention would delete is gone already."""
+        partition, config = target.partition, target.config
+        facts = self._look(partition)
+        sizes, rest = disk_bytes(facts)
+        first = 0
+        if target.dry_run and (planned_before := before.get((partition.topic, partition.number))) is not None:
+            first = sum(segment.end_offset <= planned_before.log_start_offset for segment in facts.segments)
+        kept = KEPT_BY_POLICY
+        if partition.topic in INTERNAL_TOPICS:
+            kept = INTERNAL
+        elif config.is_compacted:
+            kept = COMPACTED
+        elif config.retention == CONSUMED and not ask_groups:
+            kept = NOT_CONSUMED
+        count = first
+        if kept == KEPT_BY_POLICY and config.is_deleted_from:
+            bounds, kept = self._bounds(target, facts, durably=not target.dry_run), IS_ACTIVE
+            for segment in facts.segments[first:-1]:
+                if why := bounds.why_kept(segment):
+                    kept = f"{why} ({bounds.held_by})" if why == NOT_CONSUMED else why
+                    break
+                count += 1
+        candidates = [
+            Candidate(segment.appended_ms, segment.end_offset, size)
+            for segment, size in zip(facts.segments[first:count], sizes[first:count], strict=True)
+        ]
+        return facts, Part(partition.topic_partition, candidates, kept, sum(sizes[count:]) + rest)
+
+    def _cut(self, facts: PartitionFacts, went: Sequence[Candidate], target: Target) -> PartitionMaintenance:
+        partition, log_start = target.partition, went[-1].end_offset
+        plan = Plan(
+            sum(segment.end_offset <= log_start for segment in facts.segments), log_start, (BY_BOUND,), "",
+            due_since_ms=went[-1].appended_ms,
+        )  # fmt: skip
+        if not target.dry_run:
+            allowed = partial(self._is_allowed, partition, target.config, log_start)
+            if partition.delete_before(log_start, allowed, target.timeout_ms) < log_start:
+                plan = plan._replace(going=0, rules=(), kept=NOT_CONSUMED, due_since_ms=None)
+        return _report(target, facts, plan, "", BOUND)
+
+
+def is_retained(topic: TopicDescription) -> bool:
+    """Whether retention may ever delete anything of it."""
+    return is_limited(topic.config) and topic.name not in INTERNAL_TOPICS
+
+
+def _attempt(step: Step, target: Target) -> PartitionMaintenance | None:
+    """The step's result; None if the topic is gone. What fails on one partition does not keep the others waiting."""
+    try:
+        return step.run(target)
+    except own(TopicNotFound):
+        return None
+    except own(PylogError, FileNotFoundError) as error:
+        return _failed(target, step.name, error)
+
+
+def _failed(target: Target, step: str, error: Exception) -> PartitionMaintenance:
+    return PartitionMaintenance(target.partition.topic, target.partition.number, step, -1, error=str(error))
+
+
+def _report(
+    target: Target, facts: PartitionFacts, plan: Plan, detail: str, step: str = RETENTION
+) -> PartitionMaintenance:
+    partition, gone = target.partition, facts.segments[: plan.going]
+    return PartitionMaintenance(
+        partition.topic, partition.number, step, max(plan.log_start, facts.state.log_start_offset),
+        len(gone), sum(segment.size_bytes for segment in gone), plan.rules, plan.kept, detail,
+        0 if plan.due_since_ms is None else max(target.now_ms - max(plan.due_since_ms, target.set_ms), 0),
+    )  # fmt: skip
+
+
+def _detail(plan: Plan, bounds: Bounds, target: Target) -> str:
+    if plan.kept == NOT_CONSUMED:
+        return f"{bounds.held_by} has committed {bounds.consumed}"
+    if plan.kept == OPEN_TRANSACTION:
+        return f"it begins at offset {bounds.stable_end}"
+    if plan.kept == IN_THE_FUTURE and plan.kept_at is not None:
+        return (
+            f"a record's timestamp is {plan.kept_at - target.now_ms} ms ahead of the clock: its segment stays until then, unless "
+            'retention_clock="append"'
+        )
+    return ""

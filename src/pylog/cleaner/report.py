@@ -1,0 +1,81 @@
+"""What maintenance did, what it left, and why: values for callers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+OVERDUE_MS = 86_400_000
+"""What is due for longer is a problem: no process maintains the log."""
+
+
+class PartitionMaintenance(NamedTuple):
+    """One step on one partition. With ``dry_run`` it says what would be done.
+
+    ``rules``: by which segments went. ``kept``: why the oldest segment that is left stays;
+    ``detail`` is more about that, for people. ``overdue_ms``: how long the oldest segment that went
+    had been due. ``error``: why the step failed; the next maintenance tries again.
+    """
+
+    topic: str
+    partition: int
+    step: str
+    log_start_offset: int
+    deleted_segments: int = 0
+    deleted_bytes: int = 0
+    rules: tuple[str, ...] = ()
+    kept: str = ""
+    detail: str = ""
+    overdue_ms: int = 0
+    error: str = ""
+
+
+class LogMaintenance(NamedTuple):
+    """The bound of the whole log. ``size_bytes``: of all files of all partitions afterwards, at most; 0
+    without a bound.
+
+    ``excess_bytes`` are above ``max_bytes`` and can't go: ``kept`` tells why, with the bytes of each reason.
+    """
+
+    max_bytes: int
+    size_bytes: int = 0
+    excess_bytes: int = 0
+    kept: tuple[tuple[str, int], ...] = ()
+
+
+class MaintenanceReport(NamedTuple):
+    """``unlimited`` partitions have no policy that deletes; the others are in ``partitions``."""
+
+    dry_run: bool
+    partitions: tuple[PartitionMaintenance, ...]
+    unlimited: int
+    log: LogMaintenance
+
+    @property
+    def deleted_segments(self) -> int:
+        """Of all partitions."""
+        return sum(done.deleted_segments for done in self.partitions)
+
+    @property
+    def deleted_bytes(self) -> int:
+        """Of all partitions."""
+        return sum(done.deleted_bytes for done in self.partitions)
+
+    @property
+    def problems(self) -> list[str]:
+        """What has been overdue for a day, what failed, and a bound that can't be kept."""
+        found = [
+            f"{done.topic}-{done.partition}: {done.step} failed: {done.error}" for done in self.partitions if done.error
+        ]
+        found += [
+            f"{done.topic}-{done.partition}: {done.step} has been due for {done.overdue_ms // 3_600_000} h "
+            f"({done.deleted_bytes} bytes, by {', '.join(done.rules)})"
+            for done in self.partitions
+            if self.dry_run and not done.error and done.overdue_ms >= OVERDUE_MS
+        ]
+        if self.log.excess_bytes:
+            reasons = ", ".join(f"{reason}: {size} bytes" for reason, size in self.log.kept)
+            found.append(
+                f"the log is {self.log.excess_bytes} bytes above max_bytes={self.log.max_bytes}, and nothing more can go "
+                f"({reasons})"
+            )
+        return found

@@ -1,0 +1,45 @@
+"""Up to where all groups have consumed a partition, for ``retention="consumed"``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pylog.group.admin import GroupAdmin
+from pylog.group.truncation import next_offset
+from pylog.manager.manager import LogManager
+from pylog.partition.partition_log import PartitionLog
+
+
+class Consumed(NamedTuple):
+    """Every group of the topic has committed up to ``offset``; ``held_by`` has not committed more."""
+
+    offset: int
+    held_by: str
+
+
+class Consumption:
+    """The groups of a topic are those with commits in it, and those with members that want it.
+
+    A group that has committed nothing in a partition holds all of it. So does a topic without
+    groups. An offset that was committed in a transaction counts from its marker on.
+    """
+
+    def __init__(self, manager: LogManager) -> None:
+        self._groups = manager.part(GroupAdmin)
+
+    def consumed(self, partition: PartitionLog, *, durably: bool) -> Consumed:
+        """``durably``: what is returned is on the disk. Else it takes no lock of another process."""
+        topic, least = partition.topic, Consumed(partition.latest_offset, "")
+        commits = self._groups.offsets.settled_in(topic)
+        groups = sorted(self._groups.reading(topic).union(commits))
+        if not groups:
+            return Consumed(0, "no group reads the topic")
+        for group in groups:
+            committed = commits.get(group, {}).get(partition.topic_partition)
+            is_of_it = committed is not None and committed.topic_id in ("", partition.topic_id)
+            offset = next_offset(partition, committed) if is_of_it and committed is not None else 0
+            if offset < least.offset or not least.held_by:
+                least = Consumed(min(offset, least.offset), f"group {group!r}")
+        if durably and least.offset:
+            self._groups.offsets.make_durable()
+        return least

@@ -1,0 +1,61 @@
+"""What goes so that a whole log keeps within its bound. Pure: no file is made."""
+
+from __future__ import annotations
+
+from random import Random
+
+from pylog.cleaner.bound import Candidate, Part, shared
+from pylog.model import TopicPartition
+
+A, B, C = (TopicPartition(name, 0) for name in "abc")
+
+
+def part(name: TopicPartition, *segments: tuple[int, int], kept: str = "active segment", kept_bytes: int = 0) -> Part:
+    """Segments as ``(time, bytes)``."""
+    return Part(name, [Candidate(at, 10 * n + 10, size) for n, (at, size) in enumerate(segments)], kept, kept_bytes)
+
+
+def test_the_oldest_of_all_goes_first() -> None:
+    parts = [part(A, (1, 5), (4, 5), (9, 5)), part(B, (2, 5), (3, 5)), part(C, (8, 5))]
+    for max_bytes, expected in (
+        (30, {}),
+        (29, {A: 1}),
+        (20, {A: 1, B: 1}),
+        (15, {A: 1, B: 2}),
+        (6, {A: 2, B: 2, C: 1}),
+    ):
+        share = shared(parts, max_bytes)
+        assert share.counts == expected
+        assert share.excess_bytes == 0
+
+
+def test_what_can_not_go_is_said_with_the_reason() -> None:
+    parts = [part(A, (1, 5), kept_bytes=7), part(B, kept="internal topic", kept_bytes=3), part(C, kept_bytes=1)]
+    share = shared(parts, 4)
+    assert (share.counts, share.freed_bytes, share.excess_bytes) == ({A: 1}, 5, 7)
+    assert share.why == {"active segment": 8, "internal topic": 3}
+    assert shared(parts, 11) == ({A: 1}, 5, 0, {})
+
+
+def test_no_more_goes_than_must_and_never_past_what_stays(seed: int) -> None:
+    random = Random(seed)
+    for _ in range(300):
+        parts = []
+        for number in range(random.randint(1, 20)):
+            times = sorted(random.choices(range(50), k=random.randint(0, 6)))
+            found = [(at, random.randint(1, 9)) for at in times]
+            parts.append(part(TopicPartition("t", number), *found, kept_bytes=random.randint(0, 9)))
+        total = sum(each.kept_bytes + sum(c.disk_bytes for c in each.candidates) for each in parts)
+        max_bytes = random.randint(0, total + 5)
+        share = shared(parts, max_bytes)
+        gone = [c for each in parts for c in each.candidates[: share.counts.get(each.name, 0)]]
+        stay = [c for each in parts for c in each.candidates[share.counts.get(each.name, 0) :]]
+        assert share.freed_bytes == sum(c.disk_bytes for c in gone)
+        assert total - share.freed_bytes <= max_bytes or not stay
+        assert share.excess_bytes == max(total - share.freed_bytes - max_bytes, 0)
+        if gone:
+            last = max(gone, key=lambda c: c.appended_ms)
+            assert total - share.freed_bytes + last.disk_bytes > max_bytes or len(gone) > 1
+            assert all(last.appended_ms <= c.appended_ms for c in stay)
+        else:
+            assert total <= max_bytes or not stay

@@ -1,0 +1,365 @@
+"""``Log.maintain`` and the roll of a writer: what they delete of a log on a disk, what they leave, and what they say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
+from pylog.cleaner.report import PartitionMaintenance
+from pylog.errors import ConfigError, ReadOnlyLog, TopicNotFound
+from pylog.testing import ManualClock
+from tests.partition.logs import snapshot_of
+
+DAY_MS = 86_400_000
+VALUE = b"x" * 900  # two fill a segment
+SMALL: dict[str, Any] = {"segment_bytes": 2000}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def small(tmp_log_dir: Path, clock: ManualClock) -> Iterator[Log]:
+    with Log(tmp_log_dir, clock=clock) as log:
+        yield log
+
+
+def fill(log: Log, topic: str, count: int = 10, at_ms: int | None = None) -> None:
+    """Ten records make five segments. Files get the time of the log's clock, which the kernel does not know."""
+    partition = log.partition(topic, 0)
+    for _ in range(count):
+        now_ms = log.clock.now_ms()
+        partition.append([ProducerRecord(VALUE, timestamp_ms=now_ms if at_ms is None else at_ms)], acks=1)
+        base = partition.segments[-1].path
+        os.utime(base, ns=(now_ms * 1_000_000, now_ms * 1_000_000))
+
+
+def only(log: Log, **options: Any) -> PartitionMaintenance:
+    report = log.maintain(**options)
+    (done,) = report.partitions
+    return done
+
+
+def offsets(log: Log, topic: str) -> tuple[int, int]:
+    partition = log.partition(topic, 0)
+    return partition.earliest_offset, partition.latest_offset
+
+
+# By time and size of a partition
+
+
+def test_a_topic_without_a_policy_keeps_everything(small: Log, clock: ManualClock) -> None:
+    small.create_topic("t", **SMALL)
+    fill(small, "t")
+    clock.advance(10**9)
+    report = small.maintain()
+    assert (report.partitions, report.unlimited, report.problems) == ((), 1, [])
+    assert offsets(small, "t") == (0, 10)
+
+
+def test_by_time_a_segment_goes_when_its_newest_record_is_too_old(small: Log, clock: ManualClock) -> None:
+    small.create_topic("t", retention_ms=1000, **SMALL)
+    for _ in range(5):
+        fill(small, "t", 2)
+        clock.advance(0.5)
+    assert only(small).kept == "not due"
+    assert offsets(small, "t") == (6, 10)
+    clock.advance(0.2)
+    assert only(small, dry_run=True).deleted_segments == 1
+    assert offsets(small, "t") == (6, 10)
+    done = only(small)
+    assert (done.log_start_offset, done.deleted_segments, done.rules, done.kept) == (8, 1, ("time",), "not due")
+    assert offsets(small, "t") == (8, 10)
+    assert len(list(small.partition("t", 0).scan())) == 2
+    assert small.verify().ok
+
+
+def test_a_quiet_partition_is_rolled_and_emptied(small: Log, clock: ManualClock) -> None:
+    """As in Kafka: its active segment is closed first, and the offsets go on."""
+    small.create_topic("t", retention_ms=1000, **SMALL)
+    fill(small, "t", 3)
+    clock.advance(2)
+    assert only(small, dry_run=True).deleted_segments == 2
+    assert (only(small).log_start_offset, offsets(small, "t")) == (3, (3, 3))
+    assert [segment.size_bytes for segment in small.partition("t", 0).segments] == [0]
+    assert only(small) == PartitionMaintenance("t", 0, "retention", 3, kept="nothing to delete")
+    fill(small, "t", 1)
+    assert offsets(small, "t") == (3, 4)
+    assert small.verify().ok
+
+
+def test_by_size_the_oldest_closed_segments_go(small: Log) -> None:
+    small.create_topic("t", **SMALL)
+    fill(small, "t")
+    small.alter_topic("t", retention_bytes=4000)
+    done = only(small)
+    assert (done.deleted_segments, done.rules, offsets(small, "t")) == (2, ("size",), (4, 10))
+    small.alter_topic("t", retention_bytes=0)
+    assert (only(small).kept, offsets(small, "t")) == ("active segment", (8, 10))
+
+
+def test_a_roll_applies_the_limits_to_its_partition(small: Log, clock: ManualClock) -> None:
+    small.create_topic("size", retention_bytes=4000, **SMALL)
+    small.create_topic("time", retention_ms=100, **SMALL)
+    fill(small, "size", 20)
+    assert offsets(small, "size") == (14, 20)
+    for _ in range(20):
+        fill(small, "time", 1)
+        clock.advance(0.06)
+    assert offsets(small, "time") == (16, 20)
+
+
+def test_records_of_long_ago_do_not_begin_a_segment_with_each_append(small: Log) -> None:
+    small.create_topic("t", retention_ms=1000, **SMALL)
+    fill(small, "t", 20, at_ms=1)
+    assert offsets(small, "t") == (18, 20)  # the active segment has two
+
+
+def test_a_roll_keeps_the_whole_log_within_its_bound(small: Log) -> None:
+    for name in ("a", "b", "c"):
+        small.create_topic(name, retention="consumed" if name == "c" else None, **SMALL)
+        fill(small, name, 6)
+        small.clock.sleep(1)
+    before = sizes(Path(small.path))
+    small.alter(max_bytes=before)
+    fill(small, "b", 8)
+    assert offsets(small, "a") == (4, 6)
+    assert offsets(small, "b")[0] in (2, 4)
+    assert offsets(small, "c") == (0, 6)
+    assert sizes(Path(small.path)) < before + 2500
+
+
+def test_a_producer_rolls_too(small: Log) -> None:
+    small.create_topic("t", retention_bytes=4000, **SMALL)
+    with Producer(small, linger_ms=0) as producer:
+        for _ in range(20):
+            producer.send("t", VALUE).result()
+    assert offsets(small, "t")[0] == 14
+
+
+# Clocks
+
+
+def test_a_future_timestamp_keeps_a_segment_and_the_report_says_so(small: Log, clock: ManualClock) -> None:
+    small.create_topic("t", retention_ms=1000, **SMALL)
+    fill(small, "t", 1, at_ms=clock.now_ms() + DAY_MS)
+    fill(small, "t", 3)
+    clock.advance(100)
+    done = only(small)
+    assert (done.kept, offsets(small, "t")) == ("timestamp in the future", (0, 4))
+    assert 'retention_clock="append"' in done.detail
+    small.alter_topic("t", retention_clock="append")
+    assert (only(small).rules, offsets(small, "t")) == (("time",), (4, 4))
+
+
+def test_records_of_long_ago_stay_if_the_append_counts(small: Log) -> None:
+    small.create_topic("t", retention_ms=1000, retention_clock="append", **SMALL)
+    fill(small, "t", 4, at_ms=1)
+    assert (only(small).kept, offsets(small, "t")) == ("not due", (0, 4))
+    small.alter_topic("t", retention_clock="record")
+    assert (only(small).rules, offsets(small, "t")) == (("time",), (4, 4))
+
+
+def test_a_file_time_in_the_future_counts_as_the_next_ones(small: Log, clock: ManualClock) -> None:
+    """A machine whose clock was ahead for a while appended it before the later segments."""
+    small.create_topic("t", retention_ms=1000, retention_clock="append", **SMALL)
+    fill(small, "t", 6)
+    first = small.partition("t", 0).segments[0].path
+    os.utime(first, ns=(2**62, 2**62))
+    clock.advance(2)
+    assert only(small).deleted_segments == 3
+
+
+@pytest.mark.parametrize("damage", ["none", "gone", "damaged", "of another"])
+def test_a_time_is_believed_from_a_seal_or_from_checked_batches(small: Log, clock: ManualClock, damage: str) -> None:
+    small.create_topic("t", retention_ms=1000, **SMALL)
+    fill(small, "t", 4)
+    clock.advance(0.9)
+    fill(small, "t", 2)
+    clock.advance(0.9)
+    seals = sorted(Path(small.path, "t-0").glob("*.seal"))
+    for seal in seals:
+        if damage == "gone":
+            seal.unlink()
+        elif damage == "damaged":
+            seal.write_bytes(seal.read_bytes()[:-1] + b"\0")
+        elif damage == "of another":
+            seal.write_bytes(seals[-1].read_bytes())
+    for index in Path(small.path, "t-0").glob("*.timeindex"):
+        index.write_bytes(bytes(12))  # no index is believed
+    assert only(small).deleted_segments == 2
+
+
+def test_a_segment_that_does_not_tell_its_time_stays_and_the_others_are_maintained(
+    small: Log, clock: ManualClock
+) -> None:
+    for name in ("a", "b"):
+        small.create_topic(name, retention_ms=1000, **SMALL)
+        fill(small, name, 4)
+    path = Path(small.partition("a", 0).segments[0].path)
+    path.with_suffix(".seal").unlink(missing_ok=True)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    clock.advance(2)
+    report = small.maintain()
+    first, second = report.partitions
+    assert "00000000000000000000.log" in first.error
+    assert (first.deleted_segments, second.deleted_segments) == (0, 2)
+    assert "a-0: retention failed" in report.problems[0]
+    assert offsets(small, "a") == (0, 4)
+
+
+# What holds records
+
+
+def test_an_open_transaction_holds_its_segment(small: Log, clock: ManualClock) -> None:
+    small.create_topic("t", retention_ms=1000, **SMALL)
+    fill(small, "t", 4)
+    with Producer(small, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", VALUE)
+        producer.flush()
+        fill(small, "t", 3)
+        clock.advance(30)
+        done = only(small)
+        assert (done.kept, offsets(small, "t")[0]) == ("open transaction", 4)
+        assert done.detail == "it begins at offset 4"
+        producer.commit_transaction()
+    for segment in small.partition("t", 0).segments:  # the last has a marker alone: the file's time counts
+        os.utime(segment.path, ns=(0, 0))
+    clock.advance(30)
+    assert offsets(small, "t") == (4, 9)
+    assert (only(small).kept, offsets(small, "t")) == ("nothing to delete", (9, 9))
+
+
+def test_internal_topics_keep_everything(small: Log, clock: ManualClock) -> None:
+    small.create_topic("t")
+    fill(small, "t", 1)
+    with Consumer(small, group_id="g", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe("t")
+        consumer.poll()
+        consumer.commit()
+    small.alter_topic("__consumer_offsets", retention_ms=0)
+    clock.advance(10)
+    assert small.maintain().partitions == ()
+    assert small.partition("__consumer_offsets", 0).earliest_offset == 0
+
+
+@pytest.mark.parametrize("policy", ["none", "delete"])
+def test_a_policy_of_none_keeps_everything_until_it_is_taken_away(small: Log, clock: ManualClock, policy: str) -> None:
+    small.create_topic("t", retention_ms=0, cleanup_policy=policy, **SMALL)
+    small.alter(max_bytes=1000)
+    fill(small, "t")
+    clock.advance(1)
+    report = small.maintain()
+    if policy == "none":
+        assert (offsets(small, "t"), report.unlimited) == ((0, 10), 1)
+        assert dict(report.log.kept).keys() == {"cleanup_policy=none"}
+    else:
+        assert offsets(small, "t") == (10, 10)
+
+
+# The bound of the whole log
+
+
+def sizes(root: Path) -> int:
+    return sum(path.stat().st_size for directory in root.glob("*-[0-9]*") for path in directory.iterdir())
+
+
+def test_the_whole_log_keeps_within_its_bound_with_100_topics(tmp_log_dir: Path, clock: ManualClock, seed: int) -> None:
+    with Log(tmp_log_dir, clock=clock, **SMALL) as log:
+        for number in range(100):
+            log.create_topic(f"t{number}", cleanup_policy="none" if number == 7 else "delete")
+            fill(log, f"t{number}", 2 + (number * seed) % 11)
+            clock.advance(1)
+        before = sizes(tmp_log_dir)
+        assert log.maintain().log.max_bytes == -1
+        log.alter(max_bytes=before)
+        assert log.maintain().deleted_segments == 0
+        limit = before * 2 // 3
+        log.alter(max_bytes=limit)
+        dry = log.maintain(dry_run=True)
+        report = log.maintain()
+        assert {d[:6] for d in dry.partitions} == {d[:6] for d in report.partitions}
+        assert report.log.excess_bytes == 0
+        assert limit - 4000 < sizes(tmp_log_dir) <= limit
+        assert offsets(log, "t7")[0] == 0
+        oldest = [d.topic for d in report.partitions]
+        assert oldest == sorted(oldest)
+        untouched = [
+            n
+            for n in range(100)
+            if n != 7 and offsets(log, f"t{n}")[0] == 0 and len(log.partition(f"t{n}", 0).segments) > 1
+        ]
+        touched = [n for n in range(100) if offsets(log, f"t{n}")[0]]
+        assert max(touched) <= min(untouched, default=100)  # the oldest went first
+        log.alter(max_bytes=10)
+        report = log.maintain()
+        assert sum(size for _, size in report.log.kept) == report.log.size_bytes
+        assert 0 <= report.log.size_bytes - sizes(tmp_log_dir) < 3000  # snapshots went, too
+        assert report.log.excess_bytes == report.log.size_bytes - 10
+        assert "nothing more can go (active segment: " in report.problems[0]
+        assert log.verify().ok
+
+
+def test_the_bound_is_recorded_for_every_process(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        assert log.settings().max_bytes == -1
+        assert log.alter(max_bytes=5) == other.settings()
+        for wrong in (-2, 1.5, True, "5", 2**63):
+            with pytest.raises(ConfigError, match="max_bytes"):
+                log.alter(max_bytes=wrong)  # type: ignore[arg-type]
+        assert other.settings().max_bytes == 5
+    with Log(tmp_log_dir, read_only=True) as log:
+        assert log.settings().max_bytes == 5
+        with pytest.raises(ReadOnlyLog):
+            log.alter(max_bytes=6)
+
+
+# Asking only
+
+
+def test_a_dry_run_changes_nothing_and_needs_no_permission(tmp_log_dir: Path, clock: ManualClock) -> None:
+    with Log(tmp_log_dir, clock=clock) as log:
+        log.create_topic("t", retention_ms=1000, **SMALL)
+        fill(log, "t")
+    before = snapshot_of(tmp_log_dir)
+    clock.advance(DAY_MS / 1000 * 3)
+    with Log(tmp_log_dir, read_only=True, clock=clock) as log:
+        assert only(log, dry_run=True).deleted_segments == 5
+        with pytest.raises(ReadOnlyLog):
+            log.maintain()
+    assert snapshot_of(tmp_log_dir) == before
+
+
+def test_only_the_named_topics_are_maintained(small: Log, clock: ManualClock) -> None:
+    for name in ("a", "b"):
+        small.create_topic(name, retention_ms=1000, **SMALL)
+        fill(small, name)
+    clock.advance(2)
+    assert [done.topic for done in small.maintain(["b"]).partitions] == ["b"]
+    assert (offsets(small, "a"), offsets(small, "b")) == ((0, 10), (10, 10))
+    with pytest.raises(TopicNotFound):
+        small.maintain(["c"])
+
+
+def test_what_a_crash_left_of_a_deletion_is_removed(small: Log) -> None:
+    small.create_topic("t", retention_bytes=10**9, **SMALL)
+    fill(small, "t")
+    first = Path(small.partition("t", 0).segments[0].path)
+    content = first.read_bytes()
+    small.delete_records(TopicPartition("t", 0), 4)
+    first.write_bytes(content)
+    small.close()
+    with Log(small.path) as log:
+        assert only(log).rules == ("deleted before",)
+    assert not first.exists()

@@ -1,0 +1,213 @@
+"""``retention="consumed"`` against members that join and commit, and retention against a transaction, in all orders.
+
+A preemption comes before a step in a group's directory, in the offsets topic or in the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from pylog import Log, Producer, TopicPartition
+from pylog.group.admin import GroupAdmin
+from pylog.group.offset_records import OFFSETS_TOPIC
+from pylog.testing.machine import Machine, Priorities, Process, Schedule, Step, Strategy, all_schedules
+from pylog.testing.machine.images import Image, pending_units
+from pylog.testing.machine.machine import SECTOR_BYTES
+from tests.simulation.actors import ROOT, Actor, World
+
+TP = TopicPartition("t", 0)
+RECORDS = 8
+
+
+class WhereTheyMeet(Schedule):
+    """Lets others go first only before steps at files that retention and groups share."""
+
+    def _before_step(self, process: Process, step: Step) -> None:
+        if "/groups" in step.path or OFFSETS_TOPIC in step.path or step.path.endswith(("t-0/.commit", "t-0/.lock")):
+            super()._before_step(process, step)
+
+
+class Member:
+    """A member of a group. What it reads must begin where it joined, and have no gap."""
+
+    def __init__(self, world: World, group: str) -> None:
+        self.actor = world.actor()
+        assert self.actor.log
+        self.group = group
+        self.start = -1
+
+    def join(self) -> None:
+        self.actor.join(self.group, "t")
+        if self.actor._consumer is not None:
+            self.start = self.actor._consumer.position(TP) or 0
+
+    def poll_and_commit(self, *, durable: bool) -> None:
+        self.actor.attempt(self._poll)  # without a pause, in which the others would take all of their steps
+        self.actor.commit(self.group, durable=durable)
+
+    def _poll(self) -> None:
+        consumer = self.actor._consumer
+        self.actor.polled |= {record.offset for record in (consumer.poll() if consumer is not None else ())}
+
+    def problems(self) -> list[str]:
+        """Read the rest."""
+        for _ in range(RECORDS):
+            self.actor.poll()
+        expected = set(range(max(self.start, 0), RECORDS))
+        missing = sorted(expected - self.actor.polled) if self.start >= 0 else []
+        return [f"{self.group} began at {self.start} and has never got {missing}"] if missing else []
+
+
+def maintain(actor: Actor) -> None:
+    def work() -> None:
+        report = actor.log.maintain(["t"])
+        actor.world.seen += [done.error for done in report.partitions if done.error]
+
+    actor.attempt(work)
+
+
+def committed(log: Log, group: str) -> int:
+    found = log.manager.part(GroupAdmin).committed(group).get(TP)
+    return 0 if found is None else found.offset
+
+
+def staged(first_polls: int) -> tuple[World, Member]:
+    """Four segments, and a member of group a that has committed two records a poll, not durably."""
+    world = World(Machine())
+    actor = world.actor()
+    actor.create("t", segment_bytes=1024)
+    actor.log.alter_topic("t", retention="consumed")
+    for _ in range(RECORDS):
+        actor.append("t", 1, 400, acks="all")
+    member = Member(world, "a")
+    member.join()
+    for _ in range(first_polls):
+        member.poll_and_commit(durable=False)
+    actor.close()
+    assert world.errors == []
+    return world, member
+
+
+def after(world: World, members: Sequence[Member]) -> list[str]:
+    """What is wrong now, and if the power fails now."""
+    world.machine.before_step.clear()
+    found = [*world.seen, *map(repr, world.errors)]
+    units = pending_units(world.machine.disk, SECTOR_BYTES)
+    lost = world.machine.after_power_loss(Image((0,) * len(units), "natural"))  # all that was not synced
+    for what, machine in (("", world.machine), ("after a loss of power ", lost)):
+        with machine.process().open_log(ROOT) as log:
+            start = log.partition("t", 0).earliest_offset
+            groups = {"a"} | {member.group for member in members if not what and member.start >= 0}
+            for group in groups:
+                joined = next((member.start for member in members if member.group == group), 0)
+                if start > max(committed(log, group), joined if group != "a" else 0):
+                    found.append(
+                        f"{what}the log begins at {start}, group {group} has committed {committed(log, group)}"
+                    )
+    for member in members:
+        found += member.problems()
+    return found
+
+
+def commits(strategy: Strategy) -> list[str]:
+    world, member = staged(1)
+    schedule, cleaner = WhereTheyMeet(world.machine, strategy), world.actor()
+    assert cleaner.log
+    schedule.add(member.actor.process, lambda: [member.poll_and_commit(durable=d) for d in (False, True)] and None)  # type: ignore[func-returns-value]
+    schedule.add(cleaner.process, lambda: maintain(cleaner))
+    schedule.run()
+    return after(world, [member])
+
+
+def joins(strategy: Strategy) -> list[str]:
+    world, member = staged(4)
+    schedule, cleaner, other = WhereTheyMeet(world.machine, strategy), world.actor(), Member(world, "b")
+    assert cleaner.log
+    schedule.add(other.actor.process, other.join)
+    schedule.add(cleaner.process, lambda: maintain(cleaner))
+    schedule.run()
+    return after(world, [member, other])
+
+
+def joins_and_commits(strategy: Strategy) -> list[str]:
+    world, member = staged(2)
+    schedule, cleaner, other = WhereTheyMeet(world.machine, strategy), world.actor(), Member(world, "b")
+    assert cleaner.log
+
+    def work() -> None:
+        other.join()
+        other.poll_and_commit(durable=False)
+
+    schedule.add(other.actor.process, work)
+    schedule.add(member.actor.process, lambda: member.poll_and_commit(durable=True))
+    schedule.add(cleaner.process, lambda: maintain(cleaner))
+    schedule.run()
+    return after(world, [member, other])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("once", "preemptions"), [(commits, 1), (joins, 1)])
+def test_what_a_group_has_not_committed_durably_stays(once: Callable[[Strategy], list[str]], preemptions: int) -> None:
+    runs = 0
+    wrong: list[str] = []
+    for choices in all_schedules(lambda strategy: wrong.extend(once(strategy)), preemptions):
+        runs += 1
+        assert wrong == [], choices
+    assert runs > 100
+
+
+@pytest.mark.slow
+def test_a_member_that_joins_and_one_that_commits_in_orders_drawn_at_random(seed: int) -> None:
+    for number in range(60):
+        assert joins_and_commits(Priorities(seed + number, 3, 400)) == [], number
+
+
+# A transaction
+
+
+def transaction(strategy: Strategy) -> list[str]:
+    """A transaction whose records fill several segments commits while retention takes all it may."""
+    world = World(Machine())
+    first = world.actor()
+    first.create("t", segment_bytes=1024)
+    first.append("t", 1, 400)
+    first.close()
+    schedule, owner, cleaner = WhereTheyMeet(world.machine, strategy), world.actor(), world.actor()
+    assert cleaner.log
+    producer = Producer(owner.log, transactional_id="x", linger_ms=0)
+    producer.init_transactions()
+    starts: list[int] = []
+
+    def writes() -> None:
+        producer.begin_transaction()
+        for _ in range(3):
+            producer.send("t", b"x" * 700).result()
+        state = owner.log.partition("t", 0).log.current()
+        starts.append(state.log_start_offset)
+        producer.commit_transaction()
+
+    schedule.add(owner.process, writes)
+    schedule.add(cleaner.process, lambda: [cleaner.retain("t", retention_bytes=0) for _ in range(2)] and None)  # type: ignore[func-returns-value]
+    schedule.run()
+    world.machine.before_step.clear()
+    found = [*world.seen, *map(repr, world.errors)]
+    if starts[0] > 1:
+        found.append(f"an open transaction has lost what is before offset {starts[0]}")
+    with world.machine.process().open_log(ROOT) as log:
+        partition = log.partition("t", 0)
+        seen = [record.offset for record in partition.scan()]
+        if seen != [offset for offset in range(4) if offset >= partition.earliest_offset]:
+            found.append(f"{seen} is left of a committed transaction from {partition.earliest_offset} on")
+        found += [str(problem) for problem in log.verify().problems]
+    return found
+
+
+@pytest.mark.slow
+def test_an_open_transaction_loses_nothing() -> None:
+    runs, wrong = 0, list[str]()
+    for choices in all_schedules(lambda strategy: wrong.extend(transaction(strategy)), 1):
+        runs += 1
+        assert wrong == [], choices
+    assert runs > 20
