@@ -119,7 +119,9 @@ def table(
     try:
         keeps_values = values == STORED
         if store == ROCKSDICT:
-            opened = RocksStore(f"{place}/{_ROCKSDB}", keeps_values=keeps_values)
+            opened = RocksStore(
+                f"{place}/{_ROCKSDB}", keeps_values=keeps_values, process_id=manager.filesystem.process_id()
+            )
         else:
             opened = MemoryStore(
                 manager.filesystem, place, keeps_values=keeps_values, snapshot_records=snapshot_records

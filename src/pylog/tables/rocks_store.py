@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from pylog.errors import ConfigError, CorruptSegment, StorageError
+from pylog.errors import ConfigError, CorruptSegment, ForkedHandle, StorageError
 from pylog.interrupts import own
 from pylog.model import Record
 from pylog.tables.store import IDENTITY_BYTES_MAX, Entry, Position
@@ -41,8 +41,19 @@ _FORGOTTEN_AT_ONCE = 10_000
 class RocksStore:
     """See ``Store``."""
 
-    def __init__(self, path: str, *, keeps_values: bool) -> None:
-        """Opens or creates the database. The caller's lock excludes other processes."""
+    def __init__(self, path: str, *, keeps_values: bool, process_id: int) -> None:
+        """Opens or creates the database. The caller's lock excludes other processes.
+
+        ``ForkedHandle`` in a child of a process that has used RocksDB: its threads are missing there.
+        """
+        if not _USED_IN:
+            _USED_IN.append(process_id)
+        if _USED_IN[0] != process_id:
+            raise ForkedHandle(
+                f"{path}: RocksDB was used in process {_USED_IN[0]}, and can't be used in its forked child {process_id}: "
+                "fork before the first table with store='rocksdict', or start the child with spawn",
+                path=path, process_id=process_id,
+            )  # fmt: skip
         self._path = path
         self._keeps_values = keeps_values
         self._rocks = _package()
@@ -189,6 +200,7 @@ class RocksStore:
 
 
 _OF_PARENTS: list[Any] = []
+_USED_IN: list[int] = []
 
 
 def _package() -> Any:
