@@ -15,11 +15,12 @@ from pylog.tables.store import Entry, Position
 logger = logging.getLogger("pylog.tables")
 
 SNAPSHOT = "table.snapshot"
+_RECORDS_PER_ENTRY = 4
 
 
 class MemoryStore:
-    """See ``Store``. A snapshot is written after as many records as it has entries, at least
-    ``snapshot_records``: so writing costs little beside reading, however large the table is."""
+    """See ``Store``. A snapshot is written after four times as many records as it has entries, at
+    least ``snapshot_records``: so writing costs little beside reading, however large the table is."""
 
     def __init__(
         self, filesystem: FileSystem, directory: str | None, *, keeps_values: bool, snapshot_records: int
@@ -63,7 +64,9 @@ class MemoryStore:
         self._is_saved = False
         self.positions[partition] = position
         self._records_since += len(newest)
-        if self._path is not None and self._records_since >= max(self._snapshot_records, len(entries)):
+        if self._path is not None and self._records_since >= max(
+            self._snapshot_records, _RECORDS_PER_ENTRY * len(entries)
+        ):
             self.save()
 
     def forget(self, partition: int, before: int, position: Position) -> None:
@@ -98,6 +101,11 @@ class MemoryStore:
             self._is_saved = True
             self._records_since = 0
             self.snapshots += 1
+
+    def opened(self) -> None:
+        """After the first reading, which may have taken long: save it for the next start."""
+        if self._path is not None and self._records_since >= self._snapshot_records:
+            self.save()
 
     def close(self) -> None:
         """See ``Store``."""

@@ -87,7 +87,7 @@ def table(
     - ``key_serializer``, ``key_deserializer``, ``value_serializer``, ``value_deserializer``:
       functions between the application's objects and bytes.
     - ``snapshot_records``: the snapshot of a table in memory is written after this many records,
-      but not more often than after as many as it has keys; and on ``save`` and ``close``.
+      but not more often than after four times as many as it has keys; on ``save`` and ``close``.
     - ``changelog``: return a ``WritableTable``. ``acks`` (``"all"``: synced; 1: in the page cache)
       and ``delivery_timeout_ms`` are of its writes.
 
@@ -136,6 +136,8 @@ def table(
         else:
             made = Table(manager, topic, opened, follower, serializers, lock, auto_refresh=auto_refresh)
         made.refresh()
+        if isinstance(opened, MemoryStore):
+            opened.opened()
     except BaseException:
         if opened is not None:
             opened.abandon() if store == MEMORY else opened.close()

@@ -66,7 +66,10 @@ class RocksStore:
         blocks.set_block_cache(rocks.Cache(_CACHE_BYTES))
         blocks.set_bloom_filter(_FILTER_BITS, False)
         blocks.set_cache_index_and_filter_blocks(True)
-        blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        # In small blocks: whole ones of a large file would evict one another from the cache.
+        blocks.set_index_type(rocks.BlockBasedIndexType.two_level_index_search())
+        blocks.set_partition_filters(True)
+        blocks.set_pin_top_level_index_and_filter(True)
         options = rocks.Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_block_based_table_factory(blocks)

@@ -14,7 +14,7 @@ Layout, big-endian (our own, see docs/format.md):
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from struct import Struct
 from typing import NamedTuple
 
@@ -52,24 +52,23 @@ def write_snapshot(
 ) -> None:
     """Durable on return. ``ConfigError`` if there is more than a snapshot may have."""
     name = identity.encode()
-    pieces = [_COUNTS.pack(len(name), len(positions), len(entries)), name]
-    pieces += [_POSITION.pack(partition, *position) for partition, position in sorted(positions.items())]
-    pieces += _packed(entries)
-    size_bytes = _HEAD.size + sum(map(len, pieces))
-    if size_bytes > LIMIT_BYTES:
-        raise ConfigError(
-            f"{path}: the table has {size_bytes} bytes, and a snapshot at most {LIMIT_BYTES}; use store='rocksdict'",
-            path=path, size_bytes=size_bytes, limit_bytes=LIMIT_BYTES, option="store",
-        )  # fmt: skip
-    body = b"".join(pieces)
-    write_atomically(filesystem, path, _HEAD.pack(MAGIC, VERSION, crc32c(body)) + body)
-
-
-def _packed(entries: Iterable[tuple[bytes, Entry]]) -> Iterable[bytes]:
+    data = bytearray(_HEAD.size)
+    data += _COUNTS.pack(len(name), len(positions), len(entries)) + name
+    for partition, position in sorted(positions.items()):
+        data += _POSITION.pack(partition, *position)
     for key, (offset, partition, value) in entries:
-        yield (
+        data += (
             _ENTRY.pack(len(key), offset, partition, _NO_VALUE if value is None else len(value)) + key + (value or b"")
         )
+        if len(data) > LIMIT_BYTES:
+            raise ConfigError(
+                f"{path}: the table has more than the {LIMIT_BYTES} bytes of a snapshot; use store='rocksdict'",
+                path=path, limit_bytes=LIMIT_BYTES, option="store",
+            )  # fmt: skip
+    with memoryview(data) as view:
+        crc = crc32c(view[_HEAD.size :])
+    _HEAD.pack_into(data, 0, MAGIC, VERSION, crc)
+    write_atomically(filesystem, path, data)
 
 
 def read_snapshot(filesystem: FileSystem, path: str) -> Snapshot | None:
