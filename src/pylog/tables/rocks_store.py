@@ -31,8 +31,8 @@ _PARTITION = struct.Struct(">i")
 _PLACE = struct.Struct(">qiqq")
 
 # Memory: two write buffers, and a cache that indexes and filters share with the data.
-_WRITE_BUFFER_BYTES = 24 << 20
-_CACHE_BYTES = 48 << 20
+_WRITE_BUFFER_BYTES = 16 << 20
+_CACHE_BYTES = 32 << 20
 _OPEN_FILES_MAX = 256
 _FILTER_BITS = 10
 _FORGOTTEN_AT_ONCE = 10_000
