@@ -25,6 +25,7 @@ from pylog.codec import COMPILED
 PACKAGE = str(Path(pylog.__file__).parent)
 TOPIC = "calls"
 _WARM_UP = 20
+_ROUNDS = 3  # the least of them counts: now and then a call asks whether the topic has changed
 
 
 class Trace(NamedTuple):
@@ -76,9 +77,16 @@ def flush() -> Iterator[Trace]:
         for _ in range(_WARM_UP):
             _send(producer)
             producer.flush()
-        yield traced("send that opens a batch", lambda: _send(producer))
-        yield traced("send into an open batch", lambda: _send(producer))
-        yield traced('flush of one batch, acks="all"', producer.flush)
+        rounds = [
+            (
+                traced("send that opens a batch", lambda: _send(producer)),
+                traced("send into an open batch", lambda: _send(producer)),
+                traced('flush of one batch, acks="all"', producer.flush),
+            )
+            for _ in range(_ROUNDS)
+        ]
+        for same in zip(*rounds, strict=True):
+            yield min(same, key=lambda trace: trace.count)
 
 
 def poll() -> Iterator[Trace]:

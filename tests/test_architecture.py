@@ -26,7 +26,7 @@ FACES = {"log.py", "partition/partition.py", "producer/producer.py", "consumer/c
 # decided: aio, cleaner, replication and observe are not built yet.
 HOUSE = """
     __init__ | __main__
-    cli | aio | spark | testing | outbox
+    cli | aio | spark | testing | outbox | tables
     log | producer | consumer
     transaction
     group | cleaner | replication
@@ -76,6 +76,7 @@ ROOMS_OF: dict[str, Collection[str]] = {
     "pyspark": {"spark"},
     "pytest": {"testing"},
     "rich": {"cli"},
+    "rocksdict": {"tables"},
 }
 # What no signal handler raises; what it may raise, an ``except`` names in ``own`` alone.
 NEVER_A_HANDLERS = {"ImportError", "ModuleNotFoundError", "RecursionError", "UnicodeDecodeError", "UnicodeEncodeError"}

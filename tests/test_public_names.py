@@ -31,11 +31,14 @@ PUBLIC_NAMES = [
     "ProducerRecord",
     "Record",
     "RecordMetadata",
+    "Table",
     "TopicConfig",
     "TopicDescription",
     "TopicPartition",
+    "WritableTable",
     "__version__",
     "errors",
+    "table",
 ]
 NOT_LOADED = [
     *(
@@ -46,6 +49,7 @@ NOT_LOADED = [
         "pyarrow",
         "pyspark",
         "rich",
+        "rocksdict",
         "zstandard",
     ),  # extras, and what one codec needs
     *(

@@ -23,6 +23,7 @@ from benchmarks.workloads import (
     size,
     spark,
     spark_stream,
+    table,
     transactions,
 )
 
@@ -42,6 +43,7 @@ _MODULES = (
     compression,
     memory,
     size,
+    table,
     spark,
     spark_stream,
 )

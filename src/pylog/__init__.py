@@ -12,7 +12,7 @@ In short::
 
 # General layout, from what a program uses down to the foundations. A line may use lines below it.
 #
-#   cli  spark  testing  outbox     the command line; Spark's source and sink; a pytest plugin; an outbox
+#   cli  spark  testing  outbox  tables   the command line; Spark; a pytest plugin; an outbox; tables
 #   log  producer  consumer         the public face; batching and sending; fetching and iterating
 #   transaction                     states, decisions and owners of transactions
 #   group  cleaner                  members and offsets of consumer groups; what retention deletes
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     )
     from pylog.partition import Partition
     from pylog.producer import Delivery, Producer
+    from pylog.tables import Table, WritableTable, table
 
 __version__ = "0.1.0"
 
@@ -76,9 +77,12 @@ _HOMES = {
     "ProducerRecord": "model",
     "Record": "model",
     "RecordMetadata": "model",
+    "Table": "tables",
     "TopicConfig": "catalog",
     "TopicDescription": "catalog",
     "TopicPartition": "model",
+    "WritableTable": "tables",
+    "table": "tables",
 }
 
 if not TYPE_CHECKING:  # a type checker would accept any name
@@ -112,9 +116,12 @@ __all__ = [
     "ProducerRecord",
     "Record",
     "RecordMetadata",
+    "Table",
     "TopicConfig",
     "TopicDescription",
     "TopicPartition",
+    "WritableTable",
     "__version__",
     "errors",
+    "table",
 ]

@@ -109,7 +109,7 @@ def require_several(option: str, values: Iterable[Any]) -> Sequence[Any]:
 def refuses_other_options(
     owner: str, not_yet: Mapping[str, str], known: Collection[str], elsewhere: Mapping[str, str]
 ) -> Callable[[_Function], _Function]:
-    """Decorates an ``__init__``: ``ConfigError``, with a hint (``meant``), for keywords not ``known``.
+    """Decorates an ``__init__``, or a function: ``ConfigError``, with a hint (``meant``), for keywords not ``known``.
 
     Those of ``not_yet`` may be None or False, which request nothing. The signature names each
     option, so that a type checker finds a misspelt one.
@@ -119,7 +119,7 @@ def refuses_other_options(
         positional = init.__code__.co_argcount
 
         @wraps(init)
-        def checked(*args: Any, **options: Any) -> None:
+        def checked(*args: Any, **options: Any) -> object:
             if len(args) > positional:
                 refuse_positional(init, len(args))
             for option in options.keys() - known - {"log"}:
@@ -129,7 +129,7 @@ def refuses_other_options(
                     raise ConfigError(f"{owner} has no option {option!r:.80}; {hint}", option=option, value=value)
                 if value is not None and value is not False:
                     raise ConfigError(f"{option}={value!r:.80}: {not_yet[option]}", option=option, value=value)
-            init(*args, **options)
+            return init(*args, **options)
 
         return checked  # type: ignore[return-value]  # for a checker, it takes what ``init`` takes
 

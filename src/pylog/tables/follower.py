@@ -1,0 +1,254 @@
+"""Reads a topic into a store: each partition from its position to its end.
+
+A store is at each position what a scan of the log up to there would give. So it begins again:
+
+- wholly, if the topic was deleted and created again;
+- with a partition, if a power failure has removed records that were read (their leader epoch ended
+  before the position), or if the tombstones after the position may be compacted away;
+- without the entries before the log start, if that has moved.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from pylog.codec.batch import BatchView
+from pylog.codec.format import INT64_MAX
+from pylog.errors import Closed, CorruptRecord, CorruptSegment, FormatVersionError, OffsetOutOfRange, TopicNotFound
+from pylog.interrupts import own
+from pylog.model import Record, TopicPartition
+from pylog.partition.commit_slots import CommitState
+from pylog.partition.read.cursor import Cursor
+from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
+from pylog.tables.store import Entry, Position, Store
+
+if TYPE_CHECKING:
+    from pylog.catalog import TopicDescription
+    from pylog.manager.manager import LogManager
+    from pylog.partition.partition_log import PartitionLog
+
+logger = logging.getLogger("pylog.tables")
+
+_FETCH_BYTES = 4 << 20  # RocksDB takes many changes at once faster, and a hot key costs one change
+_DECODE_RECORDS_MAX = 4_096  # in one call: limits the memory that a hostile batch of few bytes can take
+_VALUE_BYTES = 4_096
+_RANGE_CHANGES_MAX = 5
+_KEY = itemgetter(4)
+
+
+class FollowedPartition:
+    """One partition: its handle, where to read next, and the change token of its end."""
+
+    __slots__ = ("cursor", "partition", "quiet_token")
+
+    def __init__(self, partition: PartitionLog) -> None:
+        self.partition = partition
+        self.cursor = Cursor(-1)
+        self.quiet_token: object = None  # None: there may be something to read
+
+
+class Follower:
+    """Not thread-safe, except ``is_current`` and ``value``."""
+
+    def __init__(self, manager: LogManager, topic: str, store: Store, isolation_level: str, kept: str) -> None:
+        self._manager = manager
+        self._topic = topic
+        self._store = store
+        self._isolation_level = isolation_level
+        self._kept = kept
+        self._described: TopicDescription | None = None
+        self.partitions: dict[int, FollowedPartition] = {}
+        self._quiet_ms = 0
+        self.records = 0
+        self.records_without_key = 0
+        self.resets = 0
+
+    # Following
+
+    def is_current(self) -> bool:
+        """Whether nothing was published since ``catch_up`` returned."""
+        if self._manager.describe_topic(self._topic) is not self._described:
+            return False
+        for each in list(self.partitions.values()):
+            token = each.quiet_token
+            if token is None or each.partition.change_token() != token:
+                return False
+        self._quiet_ms = self._manager.clock.now_ms()
+        return True
+
+    def catch_up(self) -> int:
+        """Read all partitions to the ends they have now. Returns the number of records."""
+        try:
+            return self._catch_up()
+        except own(Closed, TopicNotFound):  # a handle of a topic that was deleted, and perhaps created again
+            self._described = None
+            return self._catch_up()
+
+    def _catch_up(self) -> int:
+        described = self._manager.describe_topic(self._topic)
+        if described is not self._described:
+            self._open(described)
+        before = self.records
+        for number, each in self.partitions.items():
+            self._read(number, each)
+        return self.records - before
+
+    def _open(self, described: TopicDescription) -> None:
+        identity = f"{described.id} {self._isolation_level} {self._kept}"
+        if self._store.identity != identity:
+            if self._store.identity:
+                logger.warning(
+                    "%s: the table begins again: it was %r, now %r", self._topic, self._store.identity, identity
+                )
+                self.resets += 1
+            self._store.begin(identity)
+        self.partitions = {
+            number: FollowedPartition(self._manager.partition(self._topic, number)) for number in described.numbers
+        }
+        self._described = described
+
+    def _read(self, number: int, each: FollowedPartition) -> None:
+        partition = each.partition
+        token = each.partition.change_token()  # before the state: it belongs to this state, or an earlier one
+        if token == each.quiet_token:
+            return
+        quiet_token, each.quiet_token = each.quiet_token, None
+        for _ in range(_RANGE_CHANGES_MAX):
+            state = partition.current()
+            position = self._position(number, partition, state)
+            try:
+                is_at_end = self._read_on(number, each, position, state)
+                break
+            except own(OffsetOutOfRange):  # the log start has moved since
+                continue
+        else:
+            each.quiet_token = quiet_token
+            raise _moves_on(self._topic, number)
+        if is_at_end and each.partition.change_token() == token:
+            each.quiet_token = token
+
+    def _read_on(self, number: int, each: FollowedPartition, position: Position, state: CommitState) -> bool:
+        """Read to the end. Returns whether more can come only with a change of the partition."""
+        now_ms = self._manager.clock.now_ms()
+        cursor = each.cursor if each.cursor.offset == position.offset else Cursor(position.offset)
+        end: int | None = None
+        while True:
+            fetched = each.partition.fetch(
+                cursor, max_bytes=_FETCH_BYTES, isolation_level=self._isolation_level, visibility=WRITTEN
+            )
+            end = fetched.end_offset if end is None else end
+            newest = self._newest(number, fetched.batches, cursor.offset)
+            position = Position(fetched.cursor.offset, state.leader_epoch, state.log_start_offset, now_ms)
+            if newest or fetched.cursor.offset != cursor.offset or number not in self._store.positions:
+                self._store.apply(number, newest, position)
+            has_moved = fetched.cursor.offset > cursor.offset
+            cursor = each.cursor = fetched.cursor
+            if cursor.offset >= fetched.end_offset or not has_moved:
+                if fetched.is_unmarked:
+                    each.partition.settle_transactions()
+                return not (fetched.is_blocked or fetched.is_unmarked)
+            if cursor.offset >= end:
+                return False
+
+    def _newest(self, number: int, views: list[BatchView], start: int) -> dict[bytes, Record]:
+        """The last record of each key. Records without a key are of no table."""
+        newest: dict[bytes | None, Record] = {}
+        for view in views:
+            try:
+                decoder = view.decoder(self._topic, number)
+                if view.header.base_offset < start:
+                    decoder.skip_to(start)
+                while records := decoder.take(_DECODE_RECORDS_MAX):
+                    keys = [*map(_KEY, records)]
+                    newest.update(zip(keys, records, strict=True))
+                    self.records += len(records)
+                    if None in newest:
+                        self.records_without_key += keys.count(None)
+                        del newest[None]
+            except own(CorruptRecord) as error:
+                error.facts.update(topic=self._topic, partition=number, offset=max(start, view.base_offset))
+                raise
+        return newest  # type: ignore[return-value]  # without None
+
+    # Beginning again
+
+    def _position(self, number: int, partition: PartitionLog, state: CommitState) -> Position:
+        """Where to read on, after the store has forgotten what a scan of the log would not find."""
+        position = self._store.positions.get(number)
+        start = state.log_start_offset
+        if position is None:
+            return Position(start, state.leader_epoch, start, 0)
+        reason = self._why_lost(position, partition, state)
+        if reason is not None:
+            logger.warning("%s-%d: the table reads it again from offset %d: %s", self._topic, number, start, reason)
+            self.resets += 1
+            position = Position(start, -1, start, 0)
+            self._store.forget(number, INT64_MAX, position)
+        elif position.log_start < start:
+            position = position._replace(offset=max(position.offset, start), log_start=start)
+            self._store.forget(number, start, position)
+        return position
+
+    def _why_lost(self, position: Position, partition: PartitionLog, state: CommitState) -> str | None:
+        end = state.high_watermark
+        if position.leader_epoch < state.leader_epoch:
+            try:
+                end = partition.end_of_leader_epoch(position.leader_epoch)
+            except own(CorruptSegment, FormatVersionError) as damage:
+                return f"it can't be told what a power failure has left: {damage}"
+        if position.offset > end:
+            return f"records from offset {end} on, which it had read, were lost"
+        kept_ms = tombstones_kept_ms(self._manager.describe_topic(self._topic).config.as_dict())
+        read_ms = max(position.read_ms, self._quiet_ms)
+        if kept_ms is not None and position.offset < end and self._manager.clock.now_ms() - read_ms > kept_ms:
+            return f"it was last read more than {kept_ms} ms ago: tombstones since may be compacted away"
+        return None
+
+    # Looking into the log
+
+    def value(self, key: bytes, entry: Entry) -> bytes | None:
+        """The value of an entry, from the log; None if its record is not there any more."""
+        offset, number, _ = entry
+        each = self.partitions.get(number)
+        if each is None:
+            return None
+        try:
+            for fetched in each.partition.reader.fetches(
+                offset, offset + 1, max_bytes=_VALUE_BYTES, isolation_level=READ_UNCOMMITTED
+            ):
+                for view in fetched.batches:
+                    decoder = view.decoder(self._topic, number)
+                    decoder.skip_to(offset)
+                    for record in decoder.take(1):
+                        return record[5] if record[2] == offset and record[4] == key else None
+        except own(OffsetOutOfRange, Closed):
+            pass
+        return None
+
+    def tokens(self) -> list[object]:
+        """A value that differs after something was published. Not of partitions added since."""
+        return [each.partition.change_token() for each in list(self.partitions.values())]
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """The ends that the table may read to."""
+        return {
+            TopicPartition(self._topic, number): each.partition.end_offset(self._isolation_level, WRITTEN)
+            for number, each in self.partitions.items()
+        }
+
+
+def tombstones_kept_ms(config: Mapping[str, object]) -> int | None:
+    """How long a compacted topic keeps tombstones; None if it is not compacted."""
+    kept_ms = config.get("delete_retention_ms")
+    is_compacted = "compact" in str(config.get("cleanup_policy", ""))
+    return kept_ms if is_compacted and isinstance(kept_ms, int) else None
+
+
+def _moves_on(topic: str, number: int) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"the log start of {topic}-{number} moved {_RANGE_CHANGES_MAX} times while a table read it; read it again",
+        topic=topic, partition=number,
+    )  # fmt: skip
