@@ -341,15 +341,18 @@ def _plausible_size(file: ReadableFile, segment_bytes: int) -> int:
 
 def read_seal(filesystem: FileSystem, directory: str, base_offset: int, segment_bytes: int) -> Seal | None:
     """The seal of a segment of this size, or None if it has none. Never reads more than such a seal can be long."""
-    path = file_path(directory, base_offset, SEAL)
     try:
-        file: ReadableFile = filesystem.open_readable(path)
+        return decode_seal_file(filesystem.open_readable(file_path(directory, base_offset, SEAL)), segment_bytes)
     except own(FileNotFoundError):
         return None
+
+
+def decode_seal_file(file: ReadableFile, segment_bytes: int) -> Seal:
+    """The seal in an open file, which is closed. Never reads more than the seal of such a segment can be long."""
     try:
         size = _plausible_size(file, segment_bytes)
         front = file.pread(_ENTRIES_START, 0)  # a file that cannot be a seal is not read whole
-        return decode(file.pread(size, 0) if front.startswith(MAGIC) else front, path)
+        return decode(file.pread(size, 0) if front.startswith(MAGIC) else front, file.path)
     finally:
         file.close()
 

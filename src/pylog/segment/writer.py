@@ -40,17 +40,18 @@ class SegmentWriter:
         index_interval_bytes: int,
         index_max_bytes: int,
         index_suffix: str = "",
+        log_suffix: str = "",
     ) -> None:
-        """Open the files, and create missing ones. ``attach`` must follow.
+        """Open the files, and create missing ones. ``attach`` must follow, or ``rebuild_start`` for new ones.
 
-        ``index_suffix`` is added to the names of new indexes that will replace the present ones.
+        ``index_suffix`` is added to the names of new indexes that will replace the present ones, ``log_suffix`` to the log's.
         """
         self._filesystem = filesystem
         self._directory = directory
         self._interval_bytes = index_interval_bytes
         self._index_max_bytes = index_max_bytes
         self.base_offset = base_offset
-        self.file = self._opened(LOG)
+        self.file = self._opened(LOG + log_suffix)
         self._offsets = OffsetIndexWriter(self._opened(OFFSET_INDEX + index_suffix), base_offset)
         self._times = TimeIndexWriter(self._opened(TIME_INDEX + index_suffix), base_offset)
         self.size_bytes = 0

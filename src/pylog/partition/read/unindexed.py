@@ -14,7 +14,7 @@ from pylog.partition.commit_slots import CommitState
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
 from pylog.partition.segments import Segments
-from pylog.segment import SegmentScan
+from pylog.segment import SegmentScan, rising_seal
 from pylog.segment.naming import LOG
 
 
@@ -36,7 +36,8 @@ def aborted_by_markers(
     for base in bases:
         with closing(filesystem.open_readable(directory.file_path(base, LOG))) as file:
             end = file.size() if base != state.active_base else state.written_end
-            for position, header in SegmentScan(file, 0, end, next_offset=base, check_crc=False):
+            dense = rising_seal(filesystem, directory.path, base) is None
+            for position, header in SegmentScan(file, 0, end, next_offset=base, dense=dense, check_crc=False):
                 aborted = snapshots.fold(producers, header, position, file)
                 if aborted is not None:
                     found.append(aborted)

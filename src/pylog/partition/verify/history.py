@@ -99,6 +99,10 @@ class History:
         """Batches were lost: what producers did in them is unknown."""
         self._producers = None
 
+    def resume(self, offset: int) -> None:
+        """A compacted segment ends here: its batches no longer show what producers did, but the snapshot there does."""
+        self._producers = self._snapshots.pop(offset, None)
+
     def take(self, header: BatchHeader, marker: Marker | None) -> AbortedTransaction | None:
         """Fold a batch in; the transaction it aborted, if it is an abort marker."""
         ends = marker is not None and marker.type in (ControlType.COMMIT, ControlType.ABORT)

@@ -100,6 +100,8 @@ class SegmentCheck:
                 yield from beside
             if seal is not None:
                 self.expected = seal.gap_end(self.expected)
+                if not seal.is_dense:
+                    self._history.resume(seal.next_base)
         finally:
             reader.close()
             file.close()

@@ -22,7 +22,7 @@ from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitSlotsReader
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
-from pylog.segment import Seal, SealBuilder, SegmentScan, check_home, check_seal, write_seal
+from pylog.segment import Seal, SealBuilder, SegmentScan, check_home, check_seal, rising_seal, write_seal
 from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, file_name, offsets_of
 from pylog.turn import NOT_MINE, Turn
 
@@ -210,6 +210,8 @@ class Sealer:
                 slots.close()
             if state is None or state.boot != directory.boot or state.active_base <= base:
                 return False
+            if rising_seal(directory.filesystem, directory.path, base) is not None:
+                return False  # compacted meanwhile
             file = directory.filesystem.open_readable(directory.file_path(base, LOG))
         except own(FileNotFoundError):
             return False
