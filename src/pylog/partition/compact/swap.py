@@ -38,7 +38,6 @@ def swap_in(directory: PartitionDirectory, writer: PartitionWriter, bases: Seque
         state = grant.publish(state.successor(segments_version=next_version(state.segments_version)))
         path = directory.file_path(base, SEAL)
         filesystem.replace(path + CLEANED, path + SWAP)
-        filesystem.sync_directory(directory.path)
         swaps.finish_published(grant, state)
 
     writer.change_segments(decide, DEFAULT_TIMEOUT_MS)

@@ -54,7 +54,7 @@ def finish(grant: Grant) -> None:
     directory = grant.directory
     filesystem, path = directory.filesystem, directory.path
     names = directory.names()
-    filesystem.sync_directory(path)  # the decision, if its maker died before
+    filesystem.sync_directory(path)  # the decision, before anything is removed
     for base in offsets_of(names, SEAL + SWAP):
         next_base = swap_seal(filesystem, path, base).next_base
         for gone in [at for at in base_offsets(names) if base < at < next_base]:
