@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pylog.testing.machine import Machine, for_every_kill, for_every_power_loss
-from tests.simulation.compactions import ROOT, check, committed, compact_in, staged
+from tests.simulation.compactions import MEETING, ROOT, at_random, check, committed, compact_in, in_every_order, staged
 
 pytestmark = pytest.mark.slow
 
@@ -39,3 +39,15 @@ def test_a_compaction_drops_what_is_superseded(seed: int) -> None:
         left = committed(log)
     assert len(left) < len(before)
     check(machine, before)
+
+
+@pytest.mark.parametrize("name", MEETING)
+def test_a_compaction_meets_others_in_every_order_with_one_preemption(name: str, seed: int) -> None:
+    found = in_every_order(name, seed)
+    assert found.problems == []
+    assert found.crashes > 50
+
+
+@pytest.mark.parametrize("name", MEETING)
+def test_a_compaction_meets_others_in_any_order(name: str, seed: int) -> None:
+    assert at_random(name, seed, 60).problems == []
