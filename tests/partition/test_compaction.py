@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pylog.codec import RecordEncoder
+from pylog.codec import KeyMap, RecordEncoder
 from pylog.codec.batch import build_batch
 from pylog.codec.format import CODEC_NAMES
+from pylog.codec.key_map import SECRET_BYTES
 from pylog.model import Headers, Record
 from pylog.partition import Partition
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.compact.engine import compact, planned
-from pylog.partition.compact.key_map import SECRET_BYTES, KeyMap
 from pylog.partition.compact.options import CompactionOptions
 from pylog.partition.compact.plan import ClosedSegment, groups, is_due, plan
 from pylog.testing.manual_clock import ManualClock
@@ -137,13 +137,17 @@ def found(partition: Partition, isolation_level: str) -> dict[int, Sent]:
     return {r.offset: Sent(r.key, r.value, r.headers, r.timestamp_ms) for r in records}
 
 
+dirty = ("send", [Sent(b"dirty", b"", (), START_MS)], -1, False, 0)
+twice_more = [("roll",), ("compact", 1, 1 << 16), dirty, ("roll",), ("compact", RETENTION_MS, 1 << 16)]
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(step, min_size=5, max_size=40))
 def test_exactly_what_the_rules_name_stays(steps: list[tuple[object, ...]]) -> None:
     with tempfile.TemporaryDirectory() as root:
         directory, clock, model = Path(root) / "t-0", ManualClock(START_MS), Model()
         partition = open_partition(directory, clock=clock, segment_bytes=1 << 14, index_interval_bytes=100)
-        for name, *arguments in [*steps, ("roll",), ("compact", 1, 1 << 16), ("compact", RETENTION_MS, 1 << 16)]:
+        for name, *arguments in [*steps, *twice_more]:
             if name == "send":
                 send(partition, model, *arguments)
             elif name == "end" and arguments[0] in model.open:

@@ -8,6 +8,7 @@
     varint.py      numbers of variable length          least_time.py     a batch's least timestamp
     times.py       the timestamps in an encoder        by_partition.py   records by partition
     receipt.py     what an encoder returns             producer_entries.py   snapshot entries
+    key_map.py     the newest offset of each key
 
 Only this module chooses between the compiled and the readable codec: readable if
 ``PYLOG_PURE_PYTHON=1`` or if there is no compiled module. Other packages import the names here.
@@ -22,6 +23,7 @@ try:
     if environ.get("PYLOG_PURE_PYTHON", "0") not in ("", "0"):
         raise ImportError("PYLOG_PURE_PYTHON is set")
     from pylog.codec._records import (
+        KeyMap,
         Receipt,
         RecordDecoder,
         RecordEncoder,
@@ -42,6 +44,7 @@ try:
 except ImportError:
     from pylog.codec.by_partition import choose_partitions, count_plain, group_by_partition, murmur2, pick
     from pylog.codec.columns import microseconds
+    from pylog.codec.key_map import KeyMap
     from pylog.codec.least_time import least_timestamp_ms
     from pylog.codec.producer_entries import check_producers, find_producer, without_expired
     from pylog.codec.receipt import Receipt
@@ -52,6 +55,7 @@ except ImportError:
 __all__ = [
     "COMPILED",
     "Columns",
+    "KeyMap",
     "Receipt",
     "RecordDecoder",
     "RecordEncoder",

@@ -5,6 +5,7 @@ from pylog.codec.by_partition import group_by_partition as group_by_partition
 from pylog.codec.by_partition import murmur2 as murmur2
 from pylog.codec.by_partition import pick as pick
 from pylog.codec.columns import microseconds as microseconds
+from pylog.codec.key_map import KeyMap as KeyMap
 from pylog.codec.least_time import least_timestamp_ms as least_timestamp_ms
 from pylog.codec.producer_entries import check_producers as check_producers
 from pylog.codec.producer_entries import find_producer as find_producer

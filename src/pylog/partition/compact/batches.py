@@ -6,9 +6,10 @@ A batch keeps its first and last offset, its producer's fields and its codec, wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from pylog.codec.batch import BatchHeader, BatchView
+from pylog.codec import KeyMap
+from pylog.codec.batch import BatchHeader, BatchView, NewestRecords
 from pylog.codec.checksum import crc32c
 from pylog.codec.compression import compress
 from pylog.codec.fields import encode_headers, encode_record
@@ -33,13 +34,6 @@ from pylog.partition.compact.transactions import Judged
 _ATTRIBUTES = b"\0"
 
 
-class NewestKeys(Protocol):
-    """What is known of the keys of the dirty range."""
-
-    def is_superseded(self, key: bytes, offset: int) -> bool:
-        """Whether a later record of ``key`` is known."""
-
-
 class LastOfProducer(NamedTuple):
     """Of a producer that is remembered: the last offset of its last batch, -1 if only its markers are left; its epoch."""
 
@@ -50,9 +44,9 @@ class LastOfProducer(NamedTuple):
 class Rules(NamedTuple):
     """What decides, but for the batches. ``end`` is the offset before which ``newest`` knows all keys."""
 
-    newest: NewestKeys
+    newest: KeyMap
     end: int
-    now_ms: int
+    time_ms: int
     delete_retention_ms: int
     producers: Mapping[int, LastOfProducer]
 
@@ -70,39 +64,23 @@ def clean(view: BatchView, judged: Judged, rules: Rules) -> Cleaned:
     """What is left of a batch whose checksum was checked. ``CorruptRecord``, ``MissingCodec``."""
     header = view.header
     horizon_ms = header.delete_horizon_ms
-    is_past = horizon_ms is not None and rules.now_ms >= horizon_ms
+    is_past = horizon_ms is not None and rules.time_ms >= horizon_ms
     is_discarded = judged.is_unneeded and (is_past or not header.is_control)
-    kept: list[Record] = []
-    if not is_discarded:
-        kept = [record for record in _records(view) if header.is_control or _stays(record, is_past, rules)]
-    dropped = header.count - len(kept)
-    if not kept:
+    if is_discarded:
+        left = NewestRecords(0, False, NO_TIMESTAMP, b"")
+    else:  # of a marker, all
+        left = view.newest(rules.newest, 0 if header.is_control else rules.end, drops_tombstones=is_past)
+    dropped = header.count - left.kept
+    if not left.kept:
         return Cleaned(_emptied(header) if _is_kept_empty(header, rules) else None, 0, dropped)
-    needs_horizon = horizon_ms is None and (
-        (judged.is_unneeded and header.is_control) or any(record.value is None for record in kept)
-    )
-    if needs_horizon:
-        horizon_ms = rules.now_ms + rules.delete_retention_ms
-    elif not dropped:
-        return Cleaned(view.buffer, len(kept), 0, header.is_control)
-    return Cleaned(_rewritten(header, kept, horizon_ms), len(kept), dropped, header.is_control)
-
-
-def _records(view: BatchView) -> list[Record]:
-    decoder = view.decoder("", 0)
-    records: list[Record] = []
-    while taken := decoder.take(RECORDS_AT_ONCE):
-        records += taken
-    return records
-
-
-def _stays(record: Record, is_past: bool, rules: Rules) -> bool:
-    """Whether a record is the newest of its key, or not compared, and not a tombstone past its horizon."""
-    if record.offset >= rules.end:
-        return True
-    if record.key is None or rules.newest.is_superseded(record.key, record.offset):
-        return False
-    return record.value is not None or not is_past
+    if horizon_ms is None and (left.has_tombstones or (judged.is_unneeded and header.is_control)):
+        batch = _with_horizon(view, left, rules.time_ms + rules.delete_retention_ms)
+    elif dropped:
+        latest_ms = header.max_timestamp_ms if header.is_log_append_time else left.latest_ms
+        batch = _made(header, left.payload, header.attributes, header.base_timestamp_ms, latest_ms, left.kept)
+    else:
+        return Cleaned(view.buffer, left.kept, 0, header.is_control)
+    return Cleaned(batch, left.kept, dropped, header.is_control)
 
 
 def _is_kept_empty(header: BatchHeader, rules: Rules) -> bool:
@@ -119,34 +97,37 @@ def _is_kept_empty(header: BatchHeader, rules: Rules) -> bool:
 
 def _emptied(header: BatchHeader) -> bytearray:
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT)
-    return _with_crc(header, bytearray(HEADER_BYTES), attributes, NO_TIMESTAMP, header.max_timestamp_ms, 0)
+    return _made(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp_ms, 0)
 
 
-def _rewritten(header: BatchHeader, kept: list[Record], horizon_ms: int | None) -> bytearray:
-    """The batch with these records only. With a horizon, its time stands where the first record's stood."""
-    base_ms = header.base_timestamp_ms if horizon_ms is None else horizon_ms
+def _with_horizon(view: BatchView, left: NewestRecords, horizon_ms: int) -> bytearray:
+    """The batch with the records that are left. The horizon stands where the first record's time stood."""
+    header, records = view.header, list[Record]()
+    decoder = view.with_payload(left.payload, left.kept)
+    while taken := decoder.take(RECORDS_AT_ONCE):
+        records += taken
     payload = b"".join(
         encode_record(
-            _ATTRIBUTES + encode_varint(record.timestamp_ms - base_ms),
+            _ATTRIBUTES + encode_varint(record.timestamp_ms - horizon_ms),
             record.offset - header.base_offset,
             record.key,
             record.value,
             encode_headers(record.headers),
         )
-        for record in kept
+        for record in records
     )
-    if header.codec != NONE:
-        payload = compress(header.codec, payload, None)
     latest_ms = header.max_timestamp_ms
     if not header.is_log_append_time:
-        latest_ms = max(record.timestamp_ms for record in kept)
-    attributes = header.attributes | (0 if horizon_ms is None else DELETE_HORIZON_BIT)
-    return _with_crc(header, bytearray(HEADER_BYTES) + payload, attributes, base_ms, latest_ms, len(kept))
+        latest_ms = max(record.timestamp_ms for record in records)
+    attributes = header.attributes | DELETE_HORIZON_BIT
+    return _made(header, payload, attributes, horizon_ms, latest_ms, len(records))
 
 
-def _with_crc(
-    header: BatchHeader, batch: bytearray, attributes: int, base_ms: int, latest_ms: int, count: int
-) -> bytearray:
+def _made(header: BatchHeader, payload: Buffer, attributes: int, base_ms: int, latest_ms: int, count: int) -> bytearray:
+    """A batch of this payload, which is compressed here, with the offsets and the producer of ``header``."""
+    batch = bytearray(HEADER_BYTES) + (
+        payload if attributes & CODEC_MASK == NONE else compress(header.codec, payload, None)
+    )
     HEADER_STRUCT.pack_into(
         batch, 0,
         *header._replace(

@@ -13,16 +13,17 @@ from contextlib import closing
 from itertools import pairwise
 from typing import NamedTuple
 
+from pylog.codec import KeyMap
 from pylog.codec.batch import BatchView
+from pylog.codec.key_map import SECRET_BYTES
 from pylog.errors import StorageError
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.interrupts import own
-from pylog.limits import DEFAULT_TIMEOUT_MS, FETCH_BYTES, RECORDS_AT_ONCE
+from pylog.limits import DEFAULT_TIMEOUT_MS, FETCH_BYTES
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.compact.batches import LastOfProducer, Rules, clean
 from pylog.partition.compact.checkpoint import read_first_dirty, write_first_dirty
 from pylog.partition.compact.cleaned import CleanedSegment, remove_unfinished
-from pylog.partition.compact.key_map import SECRET_BYTES, KeyMap
 from pylog.partition.compact.options import CompactionOptions, CompactionReport
 from pylog.partition.compact.plan import ClosedSegment, Plan, groups, plan
 from pylog.partition.compact.swap import swap_in
@@ -96,7 +97,7 @@ class _Compaction:
         self._directory = directory
         self._writer = writer
         self._options = options
-        self._now_ms = directory.clock.now_ms()
+        self._time_ms = directory.clock.now_ms()
 
     def run(self) -> CompactionReport:
         directory = self._directory
@@ -154,7 +155,7 @@ class _Compaction:
             for view in self._views(segment):
                 if transactions.judge(view).is_unneeded or view.header.is_control:
                     continue
-                if view.last_offset >= found.first_dirty and not _put_all(keys, view, found.first_dirty):
+                if view.last_offset >= found.first_dirty and not view.put_keys(keys, found.first_dirty):
                     return None
         return keys
 
@@ -162,12 +163,12 @@ class _Compaction:
 
     def _rewrite(self, found: Plan, keys: KeyMap) -> _Counts:
         directory, settings = self._directory, self._directory.settings()
-        states = snapshots.load(directory.filesystem, directory.path, directory.segments(), found.end, self._now_ms)
+        states = snapshots.load(directory.filesystem, directory.path, directory.segments(), found.end, self._time_ms)
         producers = {
             producer_id: LastOfProducer(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
             for producer_id, entry in states.entries.items()
         }
-        rules = Rules(keys, found.end, self._now_ms, self._options.delete_retention_ms, producers)
+        rules = Rules(keys, found.end, self._time_ms, self._options.delete_retention_ms, producers)
         transactions = TransactionsInOrder(self._aborted(found.segments[0].base))
         counts = _Counts()
         for group in groups(found.segments, settings.segment_bytes, settings.segment_index_bytes):
@@ -240,12 +241,3 @@ class _Compaction:
                     continue
                 with closing(TransactionIndexReader(file)) as index:
                     yield from index.entries(offset)
-
-
-def _put_all(keys: KeyMap, view: BatchView, first_dirty: int) -> bool:
-    decoder = view.decoder("", 0)
-    while records := decoder.take(RECORDS_AT_ONCE):
-        for record in records:
-            if record.key is not None and record.offset >= first_dirty and not keys.put(record.key, record.offset):
-                return False
-    return True

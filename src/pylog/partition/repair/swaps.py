@@ -1,8 +1,8 @@
-"""Finishes the swap of a segment that compaction has made, after whoever began it. The caller holds the partition's lock.
+"""Finishes the swap of a segment that compaction has made, also for a process that died. The caller holds the lock.
 
-From the moment that ``<base>.seal.swap`` has its name, the swap is decided: this can only go on, and repeating it changes
-nothing. Readers are right at each step (``segment/swap_view.py``). The seal is the last to get its plain name, after all other
-names are durable: so a loss of power leaves the decision, or the end.
+From the moment that ``<base>.seal.swap`` has its name, the swap is decided: it can only be finished, and repeating it
+changes nothing. Readers are right at each step (``segment/swap_view.py``). The seal is the last to get its plain name,
+after all other names are durable: so a power failure leaves the decision, or the end.
 """
 
 from __future__ import annotations
