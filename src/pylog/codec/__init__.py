@@ -8,7 +8,7 @@
     varint.py      numbers of variable length          least_time.py     a batch's least timestamp
     times.py       the timestamps in an encoder        by_partition.py   records by partition
     receipt.py     what an encoder returns             producer_entries.py   snapshot entries
-    key_map.py     the newest offset of each key
+    key_map.py     the newest offset of each key      newest.py          a batch's newest records
 
 Only this module chooses between the compiled and the readable codec: readable if
 ``PYLOG_PURE_PYTHON=1`` or if there is no compiled module. Other packages import the names here.

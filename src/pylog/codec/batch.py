@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import NamedTuple
 
-from pylog.codec import Columns, KeyMap, RecordDecoder, RecordEncoder, decode_columns, least_timestamp_ms
+from pylog.codec import Columns, RecordDecoder, RecordEncoder, decode_columns, least_timestamp_ms
 from pylog.codec.checksum import crc32c
 from pylog.codec.columns import Allocate
 from pylog.codec.compression import DEFAULT_DECOMPRESSED_LIMIT, compress, decompress
@@ -179,15 +179,6 @@ def _check_producer(attributes: int, producer_id: int, epoch: int, sequence: int
     )
 
 
-class NewestRecords(NamedTuple):
-    """What ``KeyMap.newest`` leaves of a batch: see there. ``payload`` is decompressed."""
-
-    kept: int
-    has_tombstones: bool
-    latest_ms: int
-    payload: Buffer
-
-
 class BatchView:
     """One whole batch in a buffer, which is neither copied nor changed."""
 
@@ -226,11 +217,11 @@ class BatchView:
         """
         header = self.header
         return RecordDecoder(
-            self._payload(limit_bytes),
+            self.payload(limit_bytes),
             header.count,
             header.base_offset,
             header.base_timestamp_ms,
-            self._append_time_ms(),
+            self.append_time_ms(),
             topic,
             partition,
             header.last_offset_delta,
@@ -242,11 +233,11 @@ class BatchView:
         """The records as columns, in memory from ``allocate``. The caller has checked header and CRC."""
         header = self.header
         return decode_columns(
-            self._payload(limit_bytes),
+            self.payload(limit_bytes),
             header.count,
             header.base_offset,
             header.base_timestamp_ms,
-            self._append_time_ms(),
+            self.append_time_ms(),
             with_headers,
             header.last_offset_delta,
             allocate,
@@ -260,35 +251,11 @@ class BatchView:
         header = self.header
         if header.is_control or not header.count:
             return INT64_MAX
-        if (append_time_ms := self._append_time_ms()) >= 0:
+        if (append_time_ms := self.append_time_ms()) >= 0:
             return append_time_ms
         if header.codec != NONE and not limit_bytes:
             return INT64_MIN
-        return least_timestamp_ms(self._payload(limit_bytes), header.count, header.base_timestamp_ms)
-
-    def put_keys(self, keys: KeyMap, first_offset: int) -> bool:
-        """Note the keys of the records from ``first_offset`` on. False if there is no room for all."""
-        header = self.header
-        payload = self._payload(DEFAULT_DECOMPRESSED_LIMIT)
-        return keys.put_records(payload, header.count, header.base_offset, header.last_offset_delta, first_offset)
-
-    def newest(self, keys: KeyMap, end_offset: int, *, drops_tombstones: bool) -> NewestRecords:
-        """The records that are not superseded. The caller has checked header and CRC."""
-        header = self.header
-        payload = self._payload(DEFAULT_DECOMPRESSED_LIMIT)
-        found = keys.newest(
-            payload, header.count, header.base_offset, header.base_timestamp_ms, self._append_time_ms(),
-            header.last_offset_delta, end_offset, drops_tombstones,
-        )  # fmt: skip
-        return NewestRecords(*found[:3], payload if found[3] is None else found[3])
-
-    def with_payload(self, payload: Buffer, count: int) -> RecordDecoder:
-        """A decoder of records that were left of this batch."""
-        header = self.header
-        return RecordDecoder(
-            payload, count, header.base_offset, header.base_timestamp_ms, self._append_time_ms(), "", 0,
-            header.last_offset_delta,
-        )  # fmt: skip
+        return least_timestamp_ms(self.payload(limit_bytes), header.count, header.base_timestamp_ms)
 
     def records(self, topic: str = "", partition: int = 0) -> list[Record]:
         """Check the CRC, and return all records. For tools and tests: all are in memory at once."""
@@ -299,11 +266,13 @@ class BatchView:
             records += taken
         return records
 
-    def _payload(self, limit_bytes: int) -> Buffer:
+    def payload(self, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT) -> Buffer:
+        """The encoded records, decompressed to at most ``limit_bytes``."""
         payload = memoryview(self.buffer)[HEADER_BYTES:]
         return payload if self.header.codec == NONE else decompress(self.header.codec, payload, limit_bytes)
 
-    def _append_time_ms(self) -> int:
+    def append_time_ms(self) -> int:
+        """The timestamp of all records of a LogAppendTime batch, else -1."""
         return self.header.max_timestamp_ms if self.header.is_log_append_time else NO_TIMESTAMP
 
 

@@ -1,9 +1,9 @@
 """The newest offset of each key, in memory of a fixed size (readable codec).
 
-One array of entries, each a hash of the key (16 bytes) and an offset plus one (8 bytes; 0: the entry is free). An entry stands
-in the slot that its hash says, or in the next free one. The hash is keyed with a secret of each compaction, so that no
-sender can make two keys of one hash: the older of them would be dropped for the newer. ``_records.pyx`` is the compiled version, with
-another hash; the same tests run on both.
+One array of entries, each a hash of the key (16 bytes) and an offset plus one (8 bytes; 0: the entry is free). An entry
+stands in the slot that its hash says, or in the next free one. The hash is keyed with a secret of each compaction, so that
+no sender can make two keys of one hash: the older of them would be dropped for the newer. ``_records.pyx`` is the compiled
+version, with another hash; the same tests run on both.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pylog.codec import KeyMap
-from pylog.codec.batch import BatchHeader, BatchView, NewestRecords
+from pylog.codec.batch import BatchHeader, BatchView
 from pylog.codec.checksum import crc32c
 from pylog.codec.compression import compress
 from pylog.codec.fields import encode_headers, encode_record
@@ -26,6 +26,7 @@ from pylog.codec.format import (
     NONE,
     Buffer,
 )
+from pylog.codec.newest import NewestRecords, decoder_of, newest_records
 from pylog.codec.varint import encode_varint
 from pylog.limits import RECORDS_AT_ONCE
 from pylog.model import Record
@@ -69,7 +70,7 @@ def clean(view: BatchView, judged: Judged, rules: Rules) -> Cleaned:
     if is_discarded:
         left = NewestRecords(0, False, NO_TIMESTAMP, b"")
     else:  # of a marker, all
-        left = view.newest(rules.newest, 0 if header.is_control else rules.end, drops_tombstones=is_past)
+        left = newest_records(rules.newest, view, 0 if header.is_control else rules.end, drops_tombstones=is_past)
     dropped = header.count - left.kept
     if not left.kept:
         return Cleaned(_emptied(header) if _is_kept_empty(header, rules) else None, 0, dropped)
@@ -103,7 +104,7 @@ def _emptied(header: BatchHeader) -> bytearray:
 def _with_horizon(view: BatchView, left: NewestRecords, horizon_ms: int) -> bytearray:
     """The batch with the records that are left. The horizon stands where the first record's time stood."""
     header, records = view.header, list[Record]()
-    decoder = view.with_payload(left.payload, left.kept)
+    decoder = decoder_of(view, left)
     while taken := decoder.take(RECORDS_AT_ONCE):
         records += taken
     payload = b"".join(

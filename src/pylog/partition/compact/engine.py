@@ -16,6 +16,7 @@ from typing import NamedTuple
 from pylog.codec import KeyMap
 from pylog.codec.batch import BatchView
 from pylog.codec.key_map import SECRET_BYTES
+from pylog.codec.newest import put_keys
 from pylog.errors import StorageError
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.interrupts import own
@@ -155,7 +156,7 @@ class _Compaction:
             for view in self._views(segment):
                 if transactions.judge(view).is_unneeded or view.header.is_control:
                     continue
-                if view.last_offset >= found.first_dirty and not view.put_keys(keys, found.first_dirty):
+                if view.last_offset >= found.first_dirty and not put_keys(keys, view, found.first_dirty):
                     return None
         return keys
 
