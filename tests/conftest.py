@@ -5,6 +5,7 @@ Every run has one seed, printed on top; a test that uses ``seed`` and fails says
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import random
@@ -31,6 +32,9 @@ RUN_SEED = int(os.environ.get("PYLOG_TEST_SEED") or random.randrange(2**32))
 JAVA_NEEDED = 17
 TMPFS = Path("/dev/shm")
 TESTS = Path(__file__).parent
+# Runs side by side share this directory, and with it the tests: see ``is_mine``. Not for the processes that tests start.
+SHARED = os.environ.pop("PYLOG_TEST_SHARED", None)
+ON_SPARK: set[Path] = set()  # files with a test on Spark
 
 # What reaches no record, or only to have some, is the same with either codec: once is enough. Marked ``one_codec``.
 ONE_CODEC = {
@@ -49,18 +53,39 @@ ONE_CODEC = {
     "cli/test_terminal.py": "text",
     "cli/test_topics.py": "topics' files",
     "examples": "programs above the library",
+    "fuzz/test_no_code.py": "the source",
     "group/test_assignor.py": "a function of members and partitions",
+    "group/test_deleted_topics.py": "orders of steps; commits are test_commits.py's",
+    "group/test_forks_and_expulsions.py": "processes and times",
+    "group/test_interrupts.py": "places in the source",
+    "group/test_irregular_files.py": "directories",
+    "group/test_member_liveness.py": "locks and times",
+    "group/test_pending_offsets.py": "orders of steps; offsets in transactions are test_transactional_offsets.py's",
     "group/test_protocol.py": "the state of a group, in a file of JSON; commits are numbers",
+    "group/test_races.py": "orders of steps",
     "group/test_state.py": "a value that changes",
     "group/test_state_file.py": "a file of JSON",
+    "group/test_stopped_holder.py": "locks and times",
     "mutants": "texts of the source; the bugs themselves are tried on the readable codec",
+    "outbox": "rows and positions; records are made and read by producer and consumer, whose tests run on both",
+    "simulation": "orders of steps, crashes and faults; records are made and read by partition, whose tests run on both",
     "spark": "plans, offsets and commits; records are made and read by producer and arrow, whose tests run on both",
     "storage": "files, locks, names and modes",
     "test_architecture.py": "the source",
     "test_documentation.py": "links; what is printed is run with the compiled one",
     "test_public_names.py": "names",
+    "test_sharing.py": "runs of tests",
     "test_turn.py": "a lock",
     "testing": "the simulated machine's disk, histories and their checker",
+    "transaction/test_admin.py": "states",
+    "transaction/test_losses.py": "orders of steps; records are test_records.py's and test_readers.py's",
+    "transaction/test_model.py": "orders of calls",
+    "transaction/test_producer.py": "orders of steps",
+    "transaction/test_state.py": "a value that changes",
+    "transaction/test_state_file.py": "a file",
+    "transaction/test_take_over.py": "orders of steps",
+    "transaction/test_threads.py": "threads",
+    "transaction/test_timeouts.py": "times",
 }
 
 settings.register_profile("pylog", deadline=None, print_blob=True)
@@ -82,8 +107,48 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-        if any(item.path.is_relative_to(TESTS / place) for place in ONE_CODEC):
+        if needs_one_codec(item.path):
             item.add_marker(pytest.mark.one_codec)
+    ON_SPARK.update(item.path for item in items if item.get_closest_marker("spark") is not None)
+    if SHARED:  # the longest first, so that the runs end together: Spark's tests, which one run must take all
+        items.sort(key=lambda item: item.path not in ON_SPARK)
+
+
+@functools.cache
+def needs_one_codec(path: Path) -> bool:
+    return any(path.is_relative_to(TESTS / place) for place in ONE_CODEC)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """As pytest's own, but for those that are this run's: which, is known only while others run theirs."""
+    if SHARED is None or session.testsfailed or session.config.option.collectonly:
+        return None
+    mine = (item for item in session.items if is_mine(claim_of(item.path)))
+    item = next(mine, None)
+    while item is not None:
+        following = next(mine, None)
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+        if reason := session.shouldfail or session.shouldstop:
+            raise session.Interrupted(reason)
+        item = following
+    return True
+
+
+def claim_of(path: Path) -> str:
+    """What one run must take together: tests of one file share fixtures, those on Spark a session."""
+    return "spark" if path in ON_SPARK else path.relative_to(TESTS).as_posix().replace("/", " ")
+
+
+@functools.cache
+def is_mine(claim: str) -> bool:
+    """Of runs side by side, the first that comes to some tests makes a directory of their name, and runs them."""
+    assert SHARED is not None
+    try:
+        Path(SHARED, claim).mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 def pytest_collection_finish() -> None:
@@ -132,6 +197,15 @@ def open_files() -> Iterator[Callable[[], list[str]]]:
     gc.disable()
     yield lambda: os.listdir("/proc/self/fd")
     gc.enable()
+
+
+@pytest.fixture
+def disk_dir(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """An empty directory on a disk, also if ``tmp_path`` is in memory, as it is in scripts/test. It stays if the test fails."""
+    directory, failed = Path(tempfile.mkdtemp(prefix="pylog-")), request.session.testsfailed
+    yield directory
+    if request.session.testsfailed == failed:
+        shutil.rmtree(directory)
 
 
 @pytest.fixture

@@ -22,7 +22,9 @@ from tests.partition.logs import snapshot_of
 
 DATA = Path(__file__).parent / "data"
 VERSIONS = sorted(path.name for path in DATA.glob("pylog-*"))
-NOW = "pylog-0.1.0-3"  # what this version writes: the two before it have other commit slots, the first other producer ids, too
+NOW = "pylog-0.1.0-4"  # what this version writes
+# The one before it has seals that record nothing of transaction indexes, the two before that other commit slots, too, and
+# the first other producer ids.
 
 
 @pytest.fixture(params=VERSIONS)

@@ -7,7 +7,7 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from multiprocessing import get_context
@@ -104,15 +104,18 @@ def _processor_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _wait_until_stable(log: Log, members: int) -> None:
-    """Looks at the state alone: a description looks at every partition as well, on the processor that members need."""
+def _wait_until_stable(log: Log, members: int, poll: Callable[[float], object] = time.sleep) -> None:
+    """Looks at the state alone: a description looks at every partition as well, on the processor that members need.
+
+    A member of this process must ``poll`` meanwhile: it may be the one that the group waits for.
+    """
     place = log.manager.part(GroupAdmin).directory(GROUP)
     deadline = time.perf_counter() + PATIENCE_S
     while time.perf_counter() < deadline:
         group = read_group(place)
         if group.is_settled and len(group.members) == members:
             return
-        time.sleep(0.002)
+        poll(0.002)
     raise RuntimeError(f"the group does not settle with {members} members")
 
 
@@ -136,7 +139,7 @@ def _handover_ms(log: Log, *, kill: bool) -> float:
             other.tell("join")
             while len(consumer.assignment()) != PARTITIONS // 2:
                 consumer.poll(0.01)
-            _wait_until_stable(log, 2)
+            _wait_until_stable(log, 2, consumer.poll)
             mine = consumer.assignment()
             if kill:
                 began = time.perf_counter()

@@ -41,7 +41,10 @@ def is_mine(lock: threading.RLock) -> bool:
 
 
 class Turn:
-    """One thread at a time. ``take`` (``RLock.acquire``) is reentrant: ask ``is_mine`` first."""
+    """One thread at a time. ``take`` (``RLock.acquire``) is reentrant: ask ``is_mine`` first.
+
+    ``take(False)`` does not wait. ``take(blocking=False)`` is the same, but twice as slow.
+    """
 
     __slots__ = ("is_mine", "leave", "lock", "take")
 

@@ -11,7 +11,6 @@ import shutil
 import string
 import threading
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +34,7 @@ from pylog.log import Log
 from pylog.model import TopicPartition
 from pylog.producer import Producer
 from pylog.storage import LOCK_KIND, OsFileSystem
+from tests.catalog.hostile_names import hostile_names
 from tests.partition.logs import ManualClock, one, snapshot_of, topic_of, values
 from tests.storage.filesystems import Network, StandIn
 from tests.system import fail
@@ -43,69 +43,6 @@ LEGAL = set(string.ascii_letters + string.digits + "._-")
 
 
 # Names
-
-
-PIECES = [
-    *(
-        "..",
-        ".",
-        "/",
-        "\\",
-        "\0",
-        "\n",
-        "-",
-        "--",
-        "_",
-        " ",
-        "\x1b",
-        "\x7f",
-        "~",
-        "$HOME",
-        "%2e%2e%2f",
-        ":",
-        "*",
-        "?",
-        "|",
-    ),
-    *(
-        "con",
-        "NUL",
-        "com1",
-        "aux.txt",
-        "é",
-        "e\u0301",
-        "\uff0e\uff0e",
-        "\u2215",
-        "\udcff",
-        "\ud800",
-        "\U0001f4a5",
-        "\ufb00",
-    ),
-    *(
-        "a",
-        "B",
-        "0",
-        "topic",
-        "orders",
-        ".pylog",
-        "manifest.json",
-        ".json",
-        ".tmp",
-        "-0",
-        "-delete",
-        "-stray",
-        "\u202e",
-    ),
-    *("a" * 200, "b" * 49, "\u212a", "\u0131"),
-]
-
-
-def hostile_names(draw: random.Random) -> Iterator[str]:
-    """Every piece, every pair of them, and then mixtures without end."""
-    yield from PIECES
-    yield from map("".join, itertools.product(PIECES, repeat=2))
-    while True:
-        yield "".join(draw.choice(PIECES) for _ in range(draw.randrange(3, 9)))
 
 
 @pytest.mark.slow

@@ -20,9 +20,14 @@ def test_a_name_comes_back(group: str) -> None:
     assert not name.startswith(".")
 
 
-@pytest.mark.parametrize("name", ["", "%2e", "%FF", "a b", ".x", "%41", "a%"])
+@pytest.mark.parametrize("name", ["", "%2e", "%FF", "a b", ".x", "%61", "A", "a%"])
 def test_what_no_group_is_called_is_none(name: str) -> None:
     assert decoded_group(name) is None
+
+
+def test_capitals_are_escaped_since_some_filesystems_ignore_case() -> None:
+    assert encoded_group("Orders.EU") == "%4Frders.%45%55"
+    assert decoded_group("Orders") is None
 
 
 def test_groups_have_their_places() -> None:

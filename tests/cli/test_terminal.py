@@ -23,9 +23,16 @@ STEERS = re.compile("[" + "".join(f"\\U{code:08x}" for code in sorted(FORBIDDEN)
 OWN_STYLE = re.compile(r"\x1b\[(\d+(;\d+)*m|\?25[hl]|[012]?K|\d*[AB])|\r")
 
 
-@pytest.fixture
-def every_code_point(log: Log, log_dir: Path) -> Path:
+@pytest.fixture(scope="module")
+def every_code_point(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A topic whose records have all of them as key, value, header name and header value, and then all bytes."""
+    path = tmp_path_factory.mktemp("every") / "log"
+    with Log(path) as log:
+        write_every_code_point(log)
+    return path
+
+
+def write_every_code_point(log: Log) -> None:
     log.create_topic("t", max_message_bytes=16 << 20)
     for chunk in chunks():
         data, name = (
@@ -35,7 +42,6 @@ def every_code_point(log: Log, log_dir: Path) -> Path:
         log.partition("t", 0).append([ProducerRecord(data, data, [(name, data)])], acks=1)
     every_byte = bytes(range(256))
     log.partition("t", 0).append([ProducerRecord(every_byte, every_byte, [("h", every_byte)])], acks=1)
-    return log_dir
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -37,19 +37,28 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=100)
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """A run of all airports, and the directory of its log and its plot."""
+    place = tmp_path_factory.mktemp("departures")
+    plot = place / "new" / "plot.png"
+    return run("--directory", place / "log", "--limit", str(LIMIT), "--no-spark", "--output", plot), place
+
+
 @pytest.mark.processes
 @pytest.mark.slow
-def test_a_small_run_agrees_with_pandas_and_draws_the_plot(tmp_path: Path) -> None:
-    plot = tmp_path / "new" / "plot.png"
-    done = run("--directory", tmp_path / "log", "--limit", str(LIMIT), "--no-spark", "--output", plot)
+def test_a_small_run_agrees_with_pandas_and_draws_the_plot(
+    small: tuple[subprocess.CompletedProcess[str], Path],
+) -> None:
+    done, place = small
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All totals agree." in done.stdout
     assert "DIFFERENT" not in done.stdout
     assert "--keep" not in done.stdout
     assert f"read {3 * LIMIT} of {3 * LIMIT} departures" in done.stdout
     assert "\x1b" not in done.stdout
-    assert plot.read_bytes().startswith(PNG)
-    with Log(tmp_path / "log", read_only=True) as log:
+    assert (place / "new" / "plot.png").read_bytes().startswith(PNG)
+    with Log(place / "log", read_only=True) as log:
         stored = [record for number in range(6) for record in log.partition("departures", number).scan()]
     assert len(stored) == 3 * LIMIT
 
@@ -99,25 +108,16 @@ def test_a_process_that_fails_ends_the_others_and_is_named(tmp_path: Path) -> No
 @pytest.mark.spark
 @pytest.mark.processes
 @pytest.mark.slow
-def test_spark_counts_what_pandas_counts(tmp_path: Path, spark: SparkSession) -> None:
+def test_spark_counts_what_pandas_counts(
+    small: tuple[subprocess.CompletedProcess[str], Path], spark: SparkSession
+) -> None:
     from check import compare, pandas_table
+    from events import AIRPORTS
     from report import spark_table
 
-    airports = ["EWR", "LGA"]
-    log = tmp_path / "log"
-    done = run(
-        "--directory",
-        log,
-        "--airports",
-        *airports,
-        "--limit",
-        str(LIMIT),
-        "--no-spark",
-        "--output",
-        tmp_path / "plot.png",
-    )
+    done, place = small
     assert done.returncode == 0, done.stdout + done.stderr
-    assert compare("Spark", spark_table(spark, str(log)), pandas_table(airports, LIMIT))
+    assert compare("Spark", spark_table(spark, str(place / "log")), pandas_table(list(AIRPORTS), LIMIT))
 
 
 def test_an_event_survives_its_encoding() -> None:

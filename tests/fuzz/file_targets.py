@@ -59,7 +59,7 @@ def run_snapshot(data: bytes) -> str:
     traces = [trace for entry in read.entries.values() for trace in entry.batches]
     require(all(0 <= trace.first_offset <= trace.last_offset < 42 for trace in traces), "a batch that cannot be")
     read.expire(TS0, 0)
-    require(read.first_open_offset is None or 0 <= read.first_open_offset < 42, "an open transaction ahead of it")
+    require(read.first_open_offset() is None or 0 <= read.first_open_offset() < 42, "an open transaction ahead of it")
     return f"{min(len(read.entries), 2)} producers"
 
 

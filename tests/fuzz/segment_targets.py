@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from pylog.codec.checksum import crc32c
-from pylog.codec.format import CRC_START, HEADER_BYTES
+from pylog.codec.format import CRC_START, HEADER_BYTES, INT32_MAX
 from pylog.errors import CorruptSegment
 from pylog.index import TransactionIndexReader
-from pylog.segment import SealBuilder, SegmentScan, TimedSegmentReader, find_next_batch
+from pylog.segment import AbortedDigest, SealBuilder, SegmentScan, TimedSegmentReader, find_next_batch
+from pylog.segment.aborted_digest import DIGEST_BYTES
 from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, TIME_INDEX, file_path
 from pylog.segment.seal import (
+    HAS_ABORTED,
     HAS_HOME,
     HAS_LEAST,
     HAS_TIMES,
@@ -27,6 +29,7 @@ from pylog.segment.seal import (
     check_seal,
     decode,
     encode,
+    read_aborted,
     read_seal,
 )
 from tests.codec.reference import TS0, Raw, batch_of, payload_of
@@ -64,7 +67,7 @@ def right_seal(batches: int = BATCHES) -> bytes:
     builder, data = SealBuilder(HOME), right_log(batches)
     for position, header in SegmentScan(BytesFile(_LOG, data), 0, len(data), next_offset=BASE):
         builder.add(position, header, data[position : position + HEADER_BYTES])
-    return encode(builder.build())
+    return encode(builder.build(aborted=AbortedDigest(0, 0)))
 
 
 # The scan
@@ -234,6 +237,8 @@ def run_seal(data: bytes) -> str:
     require(not seal.positions or encode(seal) == data, "a seal that says other bytes")  # without batches, no times
     require(not seal.positions or 0 <= seal.first_offset <= seal.last_offset, "offsets that are none")
     read_seal(files, "d", BASE, len(right_log()))
+    if 0 <= seal.size_bytes <= INT32_MAX:
+        require(read_aborted(files, "d", BASE, seal.home) == seal.aborted, "another index than the whole seal says")
     is_other = seal.home not in ("", HOME)
     reader, right, places = _reader(files.contents), right_log(), set(batch_places(right_log()))
     for offset in (BASE, BASE + 7, BASE + 2 * BATCHES - 1, BASE + 2 * BATCHES):
@@ -251,12 +256,15 @@ def repair_seal(data: bytearray) -> None:
         data[:10] = MAGIC + b"\0\1"
         put_number(data, 10, 2, data[11] & KNOWN_FLAGS)
         blocks = -(-int.from_bytes(data[16:24], "big") // LEAST_EVERY_BYTES) if data[11] & HAS_LEAST else 0
-        entries = (
-            len(data) - 52 - (len(HOME) if data[11] & HAS_HOME else 0) - (8 if data[11] & RISING else 0)
-        ) // 8 - blocks
+        home = len(data) - (len(HOME) if data[11] & HAS_HOME else 0)
+        start = 52 + (DIGEST_BYTES if data[11] & HAS_ABORTED else 0)
+        entries = (home - start - (8 if data[11] & RISING else 0)) // 8 - blocks
         count = entries - (entries + TIMES_EVERY) // (TIMES_EVERY + 1) if data[11] & HAS_TIMES else entries
         if data[12] < 0x80 and count >= 0:  # else what it was made to be stays
             put_number(data, 12, 4, count)
+        if data[11] & HAS_ABORTED and len(data) >= start:
+            fields = crc32c(bytes(data[52:60]), crc32c(bytes(data[:48])))
+            put_number(data, 60, 4, crc32c(bytes(data[max(home, start) :]), fields))
         put_number(data, 48, 4, crc32c(bytes(data[52:]), crc32c(bytes(data[:48]))))
 
 

@@ -83,4 +83,24 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("segment/writer.py", "SegmentWriter.__init__: self.first_timestamp_ms = -1  ->  pass"): _OVERWRITTEN,
     ("segment/writer.py", "SegmentWriter.__init__: 1  ->  2"): _OVERWRITTEN,
     ("segment/seal.py", "SealBuilder.__init__: 1  ->  2"): "the first batch sets it, and of no batches nobody asks",
+    ("transaction/owner.py", "TransactionOwner._prepare_commit: 1  ->  2"): "no transaction has such numbers",
+    ("transaction/owner.py", "module: 32  ->  33"): "nothing is promised of the number",
+    (
+        "group/offsets.py",
+        "OffsetStore.checkpoint_if_due: 0  ->  1",
+    ): "how long one waits for a checkpoint of another process",
+    (
+        "group/offsets.py",
+        (
+            "OffsetStore._start_from_checkpoint: partition.next_offset < checkpoint.next_offset <= partition.log.latest_offset"
+            "  ->  partition.next_offset <= checkpoint.next_offset <= partition.log.latest_offset"
+        ),
+    ): "it has what was read",
+    (
+        "group/offsets.py",
+        (
+            "OffsetStore.checkpoint_if_due: records < sum(map(len, partition.groups.values()))"
+            "  ->  records <= sum(map(len, partition.groups.values()))"
+        ),
+    ): "one commit sooner or later",
 }

@@ -1,6 +1,7 @@
 """Makes mutants by rule from the source, tries a sample, and says how many the tests catch and which they don't.
 
     python -m tests.mutants generate --sample 300 --seed 1 [--lines FILE] [--files partition/write/writer.py …]
+    [--tests tests/partition …]
 
 First the tests run once under coverage, so that a mutant is tried on those alone that run its line; ``--lines`` keeps what
 was found for the next time. A survivor is a missing assertion, or is written into equivalent.py with the reason.
@@ -21,7 +22,7 @@ from tests.mutants.mutant import PACKAGE
 from tests.mutants.operators import Change, changed_source, changes
 from tests.mutants.trial import Trial, try_all
 
-ROOMS = ("codec", "consumer", "group", "index", "partition", "producer", "segment", "storage")
+ROOMS = ("codec", "consumer", "group", "index", "partition", "producer", "segment", "storage", "transaction")
 FILES = sorted(
     str(file.relative_to(PACKAGE))
     for room in ROOMS
@@ -36,6 +37,8 @@ EXHAUSTIVE = (
 TESTS = [
     *(f"tests/{room}" for room in ROOMS),
     *("tests/test_format_stability.py", "tests/catalog/test_disposal.py"),
+]
+FILTERS = [
     *("-m", "not spark and not soak and not engine and not slow and not processes"),
     *("-k", " and ".join(f"not {part}" for part in EXHAUSTIVE)),
 ]
@@ -58,10 +61,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--lines", type=Path, help="where to keep which tests run which line")
     parser.add_argument("--files", nargs="+", default=FILES, choices=FILES, metavar="FILE")
+    parser.add_argument(
+        "--tests", nargs="+", default=TESTS, metavar="PATH", help="which tests to run, of those that are quick"
+    )
     options = parser.parse_args(arguments)
     known = options.lines or Path(tempfile.mkdtemp()) / "lines.json"
     if not known.exists():
-        lines.record(known, FILES, TESTS)
+        lines.record(known, FILES, [*options.tests, *FILTERS])
     made = [Made(file, change) for file in options.files for change in changes((PACKAGE / file).read_text())]
     judged = [mutant for mutant in made if (mutant.file, mutant.change.what) not in EQUIVALENT]
     sample = random.Random(options.seed).sample(judged, min(options.sample, len(judged)))

@@ -37,7 +37,7 @@ class Base:
 
     def waiting(self) -> list[int | None]:
         """The batches of the rows that are still in the outbox."""
-        return [batch for (batch,) in self.query("SELECT batch FROM pylog_outbox WHERE id > 0 ORDER BY id")]
+        return [batch for (batch,) in self.query("SELECT batch FROM pylog_outbox WHERE id <> 0 ORDER BY id")]
 
 
 class Sqlite(Base):

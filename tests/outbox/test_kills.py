@@ -20,7 +20,7 @@ from tests.outbox.databases import Base, OnServer, Sqlite
 from tests.outbox.killing import Steps, is_killed
 from tests.storage.filesystems import Faulty
 
-KILLS = int(os.environ.get("PYLOG_TEST_OUTBOX_KILLS", "60"))
+KILLS = int(os.environ.get("PYLOG_TEST_OUTBOX_KILLS", "40"))
 STRIDE = 37  # has no divisor in common with a number of steps, so each step is hit
 
 pytestmark = [

@@ -125,6 +125,76 @@ def test_a_relay_that_looks_again_ends_when_it_is_told(log: Log, database: Base)
     assert relay(log, database.connect) == 1
 
 
+def test_a_relay_ends_between_two_batches_when_it_is_told(log: Log, database: Base) -> None:
+    connection = database.connect()
+    add(connection, *range(10))
+    connection.commit()
+    connection.close()
+    looks = iter([False, True])
+    assert relay(log, database.connect, batch_rows=3, poll_interval_ms=0, until=lambda: next(looks)) == 6
+    assert values(log) == list(range(6))
+    assert relay(log, database.connect, batch_rows=3, until=lambda: True) == 3
+    assert relay(log, database.connect) == 1
+    assert values(log) == list(range(10))
+
+
+def test_a_row_that_another_program_has_given_a_negative_id_is_sent_before_the_others(log: Log, database: Base) -> None:
+    connection = database.connect()
+    add(connection, 2, 3)
+    Database(connection).change(
+        f"INSERT INTO {TABLE} (id, topic, timestamp_ms, value) VALUES (?, ?, 0, ?)",
+        -7, TOPIC, b"1",
+    )  # fmt: skip
+    connection.commit()
+    connection.close()
+    assert relay(log, database.connect, batch_rows=2) == 3
+    assert values(log) == [1, 2, 3]
+    assert relay(log, database.connect) == 0
+    assert database.waiting() == []
+
+
+def test_a_row_for_a_topic_of_pylogs_own_meets_what_a_producer_meets(log: Log, database: Base) -> None:
+    """No producer writes decisions. Offsets are records like others: only a group gives them a meaning."""
+
+    def of_producer(topic: str) -> type[PylogError] | None:
+        with Producer(log) as producer:
+            try:
+                producer.send(topic, b"1").result()
+            except PylogError as error:
+                return type(error)
+        return None
+
+    def of_relay(topic: str) -> type[PylogError] | None:
+        connection = database.connect()
+        Database(connection).change(
+            f"INSERT INTO {TABLE} (topic, timestamp_ms, value) VALUES (?, 0, ?)",
+            topic, b"1",
+        )  # fmt: skip
+        connection.commit()
+        try:
+            relay(log, database.connect)
+        except PylogError as error:
+            Database(connection).change(f"DELETE FROM {TABLE} WHERE topic = ?", topic)
+            connection.commit()
+            return type(error)
+        finally:
+            connection.close()
+        return None
+
+    add_one = database.connect()
+    add(add_one, 1)
+    add_one.commit()
+    assert of_relay("__transaction_state") is of_producer("__transaction_state") is InvalidTopicName
+    with pytest.raises(InvalidTopicName):
+        Outbox(add_one).add("__transaction_state", b"1")
+    assert of_relay("__consumer_offsets") is of_producer("__consumer_offsets") is None
+    add(add_one, 2)
+    add_one.commit()
+    assert relay(log, add_one) == 1  # the relay's own offset there still counts
+    assert values(log) == [1, 2]
+    add_one.close()
+
+
 def test_a_row_that_cannot_be_sent_is_named_and_nothing_of_its_batch_is_sent(log: Log, database: Base) -> None:
     connection = database.connect()
     add(connection, 1)

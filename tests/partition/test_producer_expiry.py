@@ -70,6 +70,6 @@ def test_of_very_many_producers_the_longest_idle_are_forgotten(tmp_path: Path, m
     partition.log.roll()
     states = snapshots.read(OsFileSystem(), str(directory), partition.latest_offset)
     assert 36 <= len(states.entries) <= 44
-    assert states.first_open_offset == 0, "a transaction is open"
+    assert states.first_open_offset() == 0, "a transaction is open"
     assert list(verify_partition(OsFileSystem(), str(directory), TP)) == []
     assert not partition.log.append_batch(batch(b"x", producer_id=1, epoch=0, sequence=0)).duplicate

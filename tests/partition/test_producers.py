@@ -317,7 +317,7 @@ def test_a_snapshot_that_knows_all_before_it_is_taken(tmp_path: Path) -> None:
     entry = states.entries[7] = ProducerEntry(0, -1, 1)
     entry.batches.append(BatchTrace(5, 6, 1, 2, START_MS))
     save(OsFileSystem(), str(tmp_path), states, 3)
-    assert read(OsFileSystem(), str(tmp_path), 3).first_open_offset == 1
+    assert read(OsFileSystem(), str(tmp_path), 3).first_open_offset() == 1
     states.entries[8] = ProducerEntry(0, -1, 3)
     save(OsFileSystem(), str(tmp_path), states, 3)
     with pytest.raises(CorruptSegment) as caught:

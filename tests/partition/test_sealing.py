@@ -10,7 +10,7 @@ import pytest
 
 from pylog.partition import Partition
 from pylog.partition.write import sealing
-from pylog.segment import Seal, SealBuilder, check_seal, read_seal
+from pylog.segment import AbortedDigest, Seal, SealBuilder, check_seal, read_seal
 from pylog.segment.naming import is_leftover
 from pylog.storage import FileSystem, OsFileSystem
 from tests.partition.logs import cut, everything, file_of, log_file, one, open_partition
@@ -135,7 +135,7 @@ def test_a_seal_that_was_interrupted_is_made_after_the_next_append(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Interrupted(SealBuilder):
-        def build(self) -> Seal:
+        def build(self, next_base: int = -1, aborted: AbortedDigest | None = None) -> Seal:
             raise KeyboardInterrupt
 
     directory = tmp_path / "t-0"

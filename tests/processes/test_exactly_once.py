@@ -1,23 +1,19 @@
-"""Workers that consume, transform and produce in transactions, in processes that are killed and stopped at any time."""
+"""A worker that consumes and produces in transactions is stopped, or killed in its commit. At any time: test_transactions.py."""
 
 from __future__ import annotations
 
 import os
-import random
 import signal
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
 from pylog import Consumer, Log, Producer, TopicPartition
-from pylog.errors import CommitFailed, PylogError
+from pylog.errors import CommitFailed
 from pylog.transaction.offsets import TransactionOffsets
-from tests.processes.test_groups import PATIENCE_S, in_child, member, poll_until
+from tests.processes.test_groups import in_child, member, poll_until
 
 pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")]
 
@@ -45,87 +41,6 @@ def outputs(log: Log) -> Counter[int]:
         while records := consumer.poll():
             found.update(int(record.value) for record in records)
     return found
-
-
-def work(log: Log, number: int, seed: int) -> NoReturn:
-    """Every record of ``t`` to ``out``, in transactions of 1 to 100 records, of which a tenth is aborted on purpose."""
-    chance = random.Random(seed)
-    options = {"group_id": "g", "auto_offset_reset": "earliest", "isolation_level": "read_committed"}
-    with (
-        Log(log.path) as own,
-        Producer(own, transactional_id=f"worker-{number}") as producer,
-        Consumer(own, max_poll_interval_ms=300, **options) as consumer,  # type: ignore[arg-type]
-    ):
-        producer.init_transactions()
-        consumer.subscribe("t")
-        while True:
-            records = consumer.poll(0.2, max_records=chance.randint(1, 100))
-            if not records:
-                continue
-            producer.begin_transaction()
-            for record in records:
-                producer.send("out", record.value, partition=chance.randrange(2))
-            if chance.random() < 0.1:
-                producer.flush()
-                producer.abort_transaction()
-                for partition in consumer.assignment():
-                    consumer.seek(partition, consumer.committed(partition) or 0)
-                continue
-            positions = {partition: consumer.position(partition) for partition in consumer.assignment()}
-            producer.send_offsets_to_transaction(positions, consumer.group_metadata())
-            try:
-                producer.commit_transaction()
-            except CommitFailed:  # expelled: the next poll joins again, and begins at what is committed
-                producer.abort_transaction()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_every_record_comes_out_exactly_once_whatever_happens_to_the_workers(log: Log, seed: int) -> None:
-    rounds = int(os.environ.get("PYLOG_KILLS", "25"))
-    chance = random.Random(seed)
-    count = 100 * rounds
-    pids = [in_child(lambda number=number: work(log, number, chance.random())) for number in range(2)]  # type: ignore[misc]
-    try:
-        for round_ in range(rounds):
-            with Producer(log, acks=1) as producer:
-                for value in range(round_ * 100, (round_ + 1) * 100):
-                    producer.send("t", b"%d" % value, partition=value % PARTITIONS)
-            time.sleep(chance.random() * 0.15)  # chooses the moment, and nothing waits for it to be right
-            number = chance.randrange(2)
-            if chance.random() < 0.2:  # beyond its max_poll_interval_ms
-                os.kill(pids[number], signal.SIGSTOP)
-                time.sleep(0.6)
-                os.kill(pids[number], signal.SIGCONT)
-            else:
-                os.kill(pids[number], signal.SIGKILL)
-                os.waitpid(pids[number], 0)
-                pids[number] = in_child(lambda number=number: work(log, number, chance.random()))  # type: ignore[misc]
-        wait_until(lambda: sum(committed(log).values()) == count, pids)
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-    found = outputs(log)
-    assert {value: times for value, times in found.items() if times > 1} == {}
-    assert found.keys() == set(range(count))
-    assert list(log.verify().problems) == []
-
-
-def committed(log: Log) -> dict[TopicPartition, int]:
-    with suppress(PylogError):  # no group yet
-        partitions = log.describe_group("g").partitions
-        return {name: found.committed.offset for name, found in partitions.items() if found.committed is not None}
-    return {}
-
-
-def wait_until(is_over: Callable[[], bool], pids: list[int]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_over():
-        for pid in pids:
-            assert os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None, "a worker has ended"
-        assert time.monotonic() < deadline, "nothing has changed for very long"
-        time.sleep(0.01)
 
 
 def test_a_worker_that_was_stopped_while_others_took_its_partitions_commits_nothing(log: Log) -> None:

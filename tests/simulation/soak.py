@@ -28,6 +28,7 @@ from tests.simulation.transactions import WORKLOADS as TRANSACTIONS
 from tests.simulation.transactions_crashes import for_every_crash
 from tests.simulation.transactions_crashes import sweep as sweep_transactions
 from tests.simulation.transactions_schedules import RACES, Exploration, part_of_all, take_overs
+from tests.simulation.transactions_stalls import stalls
 from tests.simulation.workloads import drawn
 from tests.soak.part import Outcome
 
@@ -159,6 +160,7 @@ def _parts_of_transactions(seed: int, is_over: Callable[[], bool]) -> list[Calla
             for number in range(_PARTS_OF_TRANSACTIONS)
         ]
     parts.append(partial(take_overs, seed, is_over=is_over))
+    parts.append(partial(stalls, seed, is_over=is_over))
     Random(seed).shuffle(parts)
     return parts
 

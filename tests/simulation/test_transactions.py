@@ -14,6 +14,7 @@ from tests.simulation.transactions import ROOT, WORKLOADS, Ledger, Told, Workloa
 from tests.simulation.transactions_crashes import for_every_crash, sweep
 from tests.simulation.transactions_oracle import OFFSETS, Seen, torn, visible, wrong
 from tests.simulation.transactions_schedules import RACES, Exploration, Programs, a_share, take_overs
+from tests.simulation.transactions_stalls import NEVER, stall, stalls
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +54,32 @@ def test_a_transaction_is_whole_or_absent_if_another_producer_takes_over_at_any_
     found = take_overs(seed, every=12, share=seed)
     assert found.problems == []
     assert found.crashes > 30
+
+
+def test_a_transaction_is_whole_or_absent_if_its_owner_stands_still_beyond_its_timeout_at_any_step(seed: int) -> None:
+    """A process with permission to write reads, and may end it; another producer commits. Then the first one goes on."""
+    found = stalls(seed, every=6, share=seed)
+    assert found.problems == []
+    assert found.crashes > 10
+
+
+def test_an_owner_stands_still_in_every_part_of_a_commit_and_its_decision_is_what_counts(seed: int) -> None:
+    """Before the decision's record is in the table, it is aborted meanwhile; after that it is committed."""
+    steps = [(step.name, step.path.removeprefix(ROOT)) for step in stall(seed, NEVER).steps]
+    data, table = "/00000000000000000000.log", "/__transaction_state-0/00000000000000000000.log"
+    written = ["/t-0" + data, "/t-1" + data, "/t-2" + data, "/__consumer_offsets-0" + data]
+    decided = steps.index(("pwrite", table))
+    parts = [
+        *((steps.index(("sync", each)), Told.ABORTED) for each in written),
+        (decided, Told.COMMITTED),  # it holds the id's lock
+        (steps.index(("sync", table)), Told.COMMITTED),
+        (steps.index(("pwrite", "/.pylog/transactions/a/state"), decided), Told.COMMITTED),
+        *((steps.index(("pwrite", each), decided), Told.COMMITTED) for each in written),
+    ]
+    assert [number for number, _ in parts] == sorted(number for number, _ in parts)
+    for number, told in parts:
+        stalled = stall(seed, number + 1)
+        assert (stalled.problems, stalled.told) == ([], [told, Told.COMMITTED]), (number, steps[number])
 
 
 def test_the_workloads_end_as_they_are_meant_to() -> None:

@@ -67,12 +67,21 @@ def stage(seed: int, *, tear_writes: bool = False) -> Machine:
 class Application:
     """A process with a transactional producer. It goes on after every error as the documentation says."""
 
-    def __init__(self, machine: Machine, ledger: Ledger, transactional_id: str, groups: str = "g") -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        ledger: Ledger,
+        transactional_id: str,
+        groups: str = "g",
+        *,
+        timeout_ms: int = FOREVER_MS,
+    ) -> None:
         """It commits offsets of these groups, in this order. In ``m`` it is a member; for others it commits from outside."""
         self.process = machine.process()
         self.ledger = ledger
         self._id = transactional_id
         self._groups = groups
+        self._timeout_ms = timeout_ms
         self._log: Log | None = None
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None
@@ -88,7 +97,7 @@ class Application:
 
     def _start(self) -> Producer:
         if self._producer is None:
-            producer = Producer(self.log(), transactional_id=self._id, transaction_timeout_ms=FOREVER_MS)
+            producer = Producer(self.log(), transactional_id=self._id, transaction_timeout_ms=self._timeout_ms)
             producer.init_transactions()
             self._producer = producer
         return self._producer

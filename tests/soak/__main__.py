@@ -45,6 +45,7 @@ PARTS = {
     "chaos-groups": Part(4, group_chaos.run),
     "overload": Part(1, overload.run),
     "transactions": Part(4, transactions.run),
+    "transactions-one-history": Part(1, transactions.run_one_history, 24 * 3600),
     "transactions-simulated": Part(3, simulation.transactions, 24 * 3600),
     "full-disk": Part(1, full_disk.run),
     "power-cuts": Part(6, simulation.power_cuts),

@@ -9,8 +9,9 @@ import pytest
 from pylog import Log, Producer, ProducerRecord, TopicPartition
 from pylog.errors import InvalidTransactionState, ReadOnlyLog, TopicNotFound
 from pylog.partition.partition_log import PartitionLog
-from pylog.transaction.records import TRANSACTIONS_TOPIC, decode
+from pylog.transaction.records import TRANSACTIONS_TOPIC, Decision, decode
 from pylog.transaction.state import Status
+from pylog.transaction.table import TransactionTable
 from tests.transaction.from_kafka import KAFKA, OPEN_ID, OPEN_OFFSET, OPEN_PRODUCER_ID, OPEN_TOPIC, take_files
 
 BEFORE = [0, 1, 2, 3]
@@ -131,6 +132,27 @@ def test_what_kafka_has_committed_cannot_be_aborted(root: Path) -> None:
                 abort(log)
             assert partition_of(log).open_transactions() == []
             assert offsets(log) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "é" * 100, "../..", "a\0b"])
+def test_an_id_that_no_producer_can_have_stops_nobody(root: Path, name: str) -> None:
+    """Kafka limits only its bytes. A file of such a name could not even be looked for."""
+    take_files(root, [OPEN_TOPIC])
+    open_in = TopicPartition(OPEN_TOPIC, 0)
+    with Log(root) as log:
+        with Producer(log, transactional_id="ours") as producer:
+            producer.init_transactions()
+        decision = Decision(name, OPEN_PRODUCER_ID, 0, 1_000, Status.ONGOING, frozenset([open_in]), 1, 1)
+        log.manager.part(TransactionTable).append(name, [decision], bool)
+        with Log(root, read_only=True) as reader:
+            assert offsets(reader) == [*BEFORE, 7, 8, 14, 15]
+        assert log.transactions() == sorted([name, "ours"])
+        (described,) = log.open_transactions()
+        assert (described.transactional_id, described.has_owner) == (name, False)
+        assert log.describe_transaction(name).open_in == {open_in: OPEN_OFFSET}
+        log.abort_transaction(name)
+        assert log.open_transactions() == []
+        assert offsets(log) == [*BEFORE, 7, 8, 14, 15]
 
 
 def test_verify_notes_it_and_finds_nothing_wrong(root: Path) -> None:

@@ -16,7 +16,8 @@ TOPIC_SUFFIX = ".json"
 ENCODED_BYTES_MAX = 200  # of a group's, a transactional id's or a producer's name as a file name
 DELETED_TOPIC_SUFFIX = ".gone"  # short: names may have 249 characters
 
-_NOT_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
+_NOT_PLAIN = re.compile(r"[^a-z0-9._-]+")  # capitals neither: to some filesystems they are the same letters
+_NOBODYS = "%"  # is not the file name of any id
 _ENCODED = re.compile(r"(?:%[0-9A-F]{2})+")
 _STRAY = re.compile(r"(.+)-([0-9]+)\.[0-9a-f]+" + STRAY_SUFFIX, re.DOTALL)
 _CONDEMNED = re.compile(r"(.+)-([0-9]+)\.([0-9a-f]+)" + DELETE_SUFFIX, re.DOTALL)
@@ -51,8 +52,10 @@ class Layout:
         return f"{self.groups}/{encoded_group(group)}"
 
     def transaction(self, transactional_id: str) -> str:
-        """The directory of a transactional id, which was checked."""
-        return f"{self.transactions}/{encoded_group(transactional_id)}"
+        """The directory of a transactional id. Kafka's table may have ids that no producer of pylog
+        can have: their directory is never there."""
+        name = encoded_group(transactional_id)
+        return f"{self.transactions}/{name if 0 < len(name) <= ENCODED_BYTES_MAX else _NOBODYS}"
 
     def named_producer(self, name: str) -> str:
         """The lock file of a named producer, whose name was checked."""
@@ -93,8 +96,9 @@ def parse_partition(name: str) -> TopicPartition | None:
 
 
 def encoded_group(group: str) -> str:
-    """A group's file name: bytes illegal in topic names, and a first dot, as ``%`` and 2 digits."""
-    name = _NOT_PLAIN.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), group)
+    """A group's file name: capitals, bytes illegal in topic names, and a first dot, as ``%`` and 2
+    digits. No two names differ only in the case of letters."""
+    name = _NOT_PLAIN.sub(lambda found: "%" + found[0].encode().hex("%").upper(), group)
     return f"%2E{name[1:]}" if name.startswith(".") else name
 
 
@@ -106,8 +110,8 @@ def check_encodable(value: object, option: str, what: str) -> str:
     except UnicodeEncodeError:
         pass
     raise ConfigError(
-        f"{what} is text of 1 to {ENCODED_BYTES_MAX} bytes (a character that no topic's name can have counts three for each "
-        f"of its bytes), got {value!r:.80}",
+        f"{what} is text of 1 to {ENCODED_BYTES_MAX} bytes (a capital letter, or a byte of what no topic's name can have, "
+        f"counts three), got {value!r:.80}",
         option=option, value=value,
     )  # fmt: skip
 

@@ -328,10 +328,13 @@ def _seal(data: bytes, path: str) -> Iterator[Item]:
 
     seal = decode(data, path)
     lists = ("positions", "header_crcs", "greatest_ms", "least_ms")
-    fields = {**seal._asdict(), **{name: list(getattr(seal, name)) for name in lists}}
+    aborted = None if seal.aborted is None else seal.aborted._asdict()
+    fields = {**seal._asdict(), **{name: list(getattr(seal, name)) for name in lists}, "aborted": aborted}
     text = (
         f"  {count_text(len(seal.positions), 'batch')}, {seal.size_bytes} bytes, offsets {seal.first_offset}-{seal.last_offset}, "
-        f"epochs {seal.least_epoch}-{seal.greatest_epoch}" + (f", of {seal.home}" if seal.home else "")
+        f"epochs {seal.least_epoch}-{seal.greatest_epoch}"
+        + (f", {count_text(seal.aborted.entries, 'aborted transaction')}" if seal.aborted else "")
+        + (f", of {seal.home}" if seal.home else "")
     )
     yield {"type": "seal", "text": text, **fields}
 

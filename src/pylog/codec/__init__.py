@@ -1,14 +1,15 @@
 """Kafka's record batch v2: bytes to values and back. No files, no threads.
 
-    format.py      constants and layouts               batch.py          headers, batches, CRC
-    records.py     encodes and decodes records         compression.py    bounded decompression
-    _records.pyx   records.py and others, compiled     control.py        transaction markers
-    framing.py     reads a record, check by check      columns.py        a batch as columns
-    fields.py      the parts of a record as bytes      faults.py         the errors of a record
-    varint.py      numbers of variable length          least_time.py     a batch's least timestamp
-    times.py       the timestamps in an encoder        by_partition.py   records by partition
-    receipt.py     what an encoder returns             producer_entries.py   snapshot entries
-    key_map.py     the newest offset of each key      newest.py          a batch's newest records
+    format.py      constants and layouts               batch.py          whole batches
+    records.py     encodes and decodes records         header.py         their headers, with the CRC
+    _records.pyx   records.py and others, compiled     compression.py    bounded decompression
+    framing.py     reads a record, check by check      control.py        transaction markers
+    fields.py      the parts of a record as bytes      columns.py        a batch as columns
+    varint.py      numbers of variable length          faults.py         the errors of a record
+    times.py       the timestamps in an encoder        least_time.py     a batch's least timestamp
+    receipt.py     what an encoder returns             by_partition.py   records by partition
+    taken.py       the records taken from it           producer_entries.py   snapshot entries
+    key_map.py     the newest offset of each key       newest.py         a batch's newest records
 
 Only this module chooses between the compiled and the readable codec: readable if
 ``PYLOG_PURE_PYTHON=1`` or if there is no compiled module. Other packages import the names here.
@@ -27,6 +28,7 @@ try:
         Receipt,
         RecordDecoder,
         RecordEncoder,
+        TakenRecords,
         check_producers,
         choose_partitions,
         count_plain,
@@ -37,18 +39,23 @@ try:
         microseconds,
         murmur2,
         pick,
+        read_header,
+        stamp,
         without_expired,
+        write_header,
     )  # pragma: no cover - see below
 
     COMPILED = True  # pragma: no cover - scripts/coverage measures with the readable codec
 except ImportError:
     from pylog.codec.by_partition import choose_partitions, count_plain, group_by_partition, murmur2, pick
     from pylog.codec.columns import microseconds
+    from pylog.codec.header import read_header, stamp, write_header
     from pylog.codec.key_map import KeyMap
     from pylog.codec.least_time import least_timestamp_ms
     from pylog.codec.producer_entries import check_producers, find_producer, without_expired
     from pylog.codec.receipt import Receipt
     from pylog.codec.records import RecordDecoder, RecordEncoder, decode_columns
+    from pylog.codec.taken import TakenRecords
 
     COMPILED = False
 
@@ -59,6 +66,7 @@ __all__ = [
     "Receipt",
     "RecordDecoder",
     "RecordEncoder",
+    "TakenRecords",
     "check_producers",
     "choose_partitions",
     "count_plain",
@@ -69,5 +77,8 @@ __all__ = [
     "microseconds",
     "murmur2",
     "pick",
+    "read_header",
+    "stamp",
     "without_expired",
+    "write_header",
 ]

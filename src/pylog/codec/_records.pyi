@@ -5,6 +5,9 @@ from pylog.codec.by_partition import group_by_partition as group_by_partition
 from pylog.codec.by_partition import murmur2 as murmur2
 from pylog.codec.by_partition import pick as pick
 from pylog.codec.columns import microseconds as microseconds
+from pylog.codec.header import read_header as read_header
+from pylog.codec.header import stamp as stamp
+from pylog.codec.header import write_header as write_header
 from pylog.codec.key_map import KeyMap as KeyMap
 from pylog.codec.least_time import least_timestamp_ms as least_timestamp_ms
 from pylog.codec.producer_entries import check_producers as check_producers
@@ -14,3 +17,4 @@ from pylog.codec.receipt import Receipt as Receipt
 from pylog.codec.records import RecordDecoder as RecordDecoder
 from pylog.codec.records import RecordEncoder as RecordEncoder
 from pylog.codec.records import decode_columns as decode_columns
+from pylog.codec.taken import TakenRecords as TakenRecords

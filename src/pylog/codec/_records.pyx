@@ -7,7 +7,7 @@ encoder's buffer is kept while Python code may run. Bytes that were not written 
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
@@ -17,13 +17,16 @@ from cpython.ref cimport Py_INCREF, PyObject
 from cpython.time cimport time_ns
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from pylog.codec import faults, format
+from pylog.codec.checksum import crc32c as _crc32c
 from pylog.codec.columns import Columns
-from pylog.errors import SerializationError
+from pylog.codec.header import BatchHeader as _BatchHeader
+from pylog.codec.header import check_producer
+from pylog.errors import ConfigError, SerializationError
 from pylog.model import Record as _Record
 
 cdef extern from *:
@@ -79,6 +82,7 @@ cdef extern from "Python.h":
     char *bytes_start "PyBytes_AS_STRING"(PyObject *data) noexcept
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
+    object PyMemoryView_FromMemory(char *start, Py_ssize_t size, int flags)
 
 cdef enum:
     TRUNCATED = 1  # the faults for fail()
@@ -106,6 +110,18 @@ cdef int MAX_FRAMING_BYTES = format.MAX_FRAMING_BYTES
 cdef int MURMUR2 = format.MURMUR2
 cdef uint32_t POSITIVE = format.POSITIVE
 cdef Py_ssize_t FIRST_ROOM_BYTES = 1024
+cdef int BATCH_OVERHEAD = format.BATCH_OVERHEAD
+cdef int MAGIC = format.MAGIC
+cdef int NO_LEADER_EPOCH = format.NO_LEADER_EPOCH
+cdef int LEADER_EPOCH_POSITION = format.LEADER_EPOCH_POSITION
+cdef int CRC_POSITION = format.CRC_POSITION
+cdef int CRC_START = format.CRC_START
+cdef int ATTRIBUTES_POSITION = format.ATTRIBUTES_POSITION
+cdef int MAX_TIMESTAMP_POSITION = format.MAX_TIMESTAMP_POSITION
+cdef int LOG_APPEND_TIME_BIT = format.LOG_APPEND_TIME_BIT
+cdef int TRANSACTIONAL_BIT = format.TRANSACTIONAL_BIT
+cdef object crc32c = _crc32c
+cdef object BatchHeader = _BatchHeader
 cdef object Record = _Record
 cdef tuple NO_HEADERS = ()
 cdef const uint8_t *NO_HEADERS_ENCODED = b"\x00"
@@ -466,6 +482,134 @@ cdef class RecordEncoder:
             self.next_room = self.size + self.size // 8  # the next batch is probably similar
         self.clear()
         return batch
+
+
+@cython.final
+cdef class TakenRecords:
+    cdef RecordEncoder encoder
+    cdef bytearray batch  # None until it is taken
+    cdef readonly Py_ssize_t count
+    cdef readonly int64_t first_timestamp_ms
+    cdef readonly int64_t max_timestamp_ms
+
+    def __cinit__(self, RecordEncoder encoder not None):
+        self.encoder = encoder
+        self.count = encoder.count
+        self.first_timestamp_ms = encoder.first_timestamp_ms
+        self.max_timestamp_ms = encoder.max_timestamp_ms
+
+    def take_batch(self):
+        if self.batch is None:
+            self.batch = self.encoder.take_batch()
+        return self.batch
+
+
+# Headers
+
+
+cdef inline uint8_t *put_number(uint8_t *at, uint64_t number, int size) noexcept nogil:
+    cdef int index
+    for index in range(size):
+        at[index] = <uint8_t>(number >> (8 * (size - 1 - index)))
+    return at + size
+
+
+cdef inline uint64_t get_number(const uint8_t **at, int size) noexcept nogil:
+    cdef uint64_t number = 0
+    cdef int index
+    for index in range(size):
+        number = number << 8 | at[0][index]
+    at[0] += size
+    return number
+
+
+cdef object header_at(const uint8_t *at):
+    cdef object header = pylog_new_record(BatchHeader, 13)
+    PyTuple_SET_ITEM(header, 0, PyLong_FromLongLong(<int64_t>get_number(&at, 8)))  # base offset
+    PyTuple_SET_ITEM(header, 1, PyLong_FromLongLong(<int32_t>get_number(&at, 4)))  # length
+    PyTuple_SET_ITEM(header, 2, PyLong_FromLongLong(<int32_t>get_number(&at, 4)))  # leader epoch
+    PyTuple_SET_ITEM(header, 3, PyLong_FromLongLong(<int8_t>get_number(&at, 1)))  # magic
+    PyTuple_SET_ITEM(header, 4, PyLong_FromLongLong(<uint32_t>get_number(&at, 4)))  # CRC
+    PyTuple_SET_ITEM(header, 5, PyLong_FromLongLong(<int16_t>get_number(&at, 2)))  # attributes
+    PyTuple_SET_ITEM(header, 6, PyLong_FromLongLong(<int32_t>get_number(&at, 4)))  # last offset delta
+    PyTuple_SET_ITEM(header, 7, PyLong_FromLongLong(<int64_t>get_number(&at, 8)))  # base timestamp
+    PyTuple_SET_ITEM(header, 8, PyLong_FromLongLong(<int64_t>get_number(&at, 8)))  # max timestamp
+    PyTuple_SET_ITEM(header, 9, PyLong_FromLongLong(<int64_t>get_number(&at, 8)))  # producer id
+    PyTuple_SET_ITEM(header, 10, PyLong_FromLongLong(<int16_t>get_number(&at, 2)))  # producer epoch
+    PyTuple_SET_ITEM(header, 11, PyLong_FromLongLong(<int32_t>get_number(&at, 4)))  # base sequence
+    PyTuple_SET_ITEM(header, 12, PyLong_FromLongLong(<int32_t>get_number(&at, 4)))  # records count
+    return header
+
+
+def read_header(buffer, Py_ssize_t position=0):
+    cdef Py_buffer memory
+    PyObject_GetBuffer(buffer, &memory, PyBUF_SIMPLE)
+    try:
+        if not 0 <= position <= memory.len - HEADER_BYTES:
+            raise faults.header_cut_off(position, memory.len)
+        return header_at(<const uint8_t *>memory.buf + position)
+    finally:
+        PyBuffer_Release(&memory)
+
+
+def write_header(
+    bytearray batch not None,
+    int16_t attributes,
+    int32_t count,
+    int64_t first_timestamp_ms,
+    int64_t max_timestamp_ms,
+    int64_t producer_id,
+    int16_t producer_epoch,
+    int32_t base_sequence,
+):
+    cdef View view
+    cdef uint8_t *at
+    if attributes & TRANSACTIONAL_BIT or producer_id < 0 or producer_epoch < 0 or base_sequence < 0:
+        reason = check_producer(attributes, producer_id, producer_epoch, base_sequence, count)
+        if reason is not None:
+            raise ConfigError(reason)
+    view = view_of_batch(batch)
+    at = put_number(<uint8_t *>view.memory.buf, 0, 8)  # base offset
+    at = put_number(at, view.memory.len - BATCH_OVERHEAD, 4)
+    at = put_number(at, NO_LEADER_EPOCH, 4)
+    at = put_number(at, MAGIC, 1)
+    at = put_number(at, 0, 4)  # the CRC, below
+    at = put_number(at, attributes, 2)
+    at = put_number(at, count - 1, 4)  # last offset delta
+    at = put_number(at, first_timestamp_ms, 8)
+    at = put_number(at, max_timestamp_ms, 8)
+    at = put_number(at, producer_id, 8)
+    at = put_number(at, producer_epoch, 2)
+    at = put_number(at, base_sequence, 4)
+    put_number(at, count, 4)
+    put_crc(view)
+
+
+def stamp(bytearray batch not None, int64_t base_offset, int32_t leader_epoch, append_time_ms=None):
+    cdef View view = view_of_batch(batch)
+    cdef uint8_t *start = <uint8_t *>view.memory.buf
+    put_number(start, base_offset, 8)
+    put_number(start + LEADER_EPOCH_POSITION, leader_epoch, 4)
+    if append_time_ms is not None:
+        put_number(start + MAX_TIMESTAMP_POSITION, <int64_t>append_time_ms, 8)
+        start[ATTRIBUTES_POSITION + 1] |= LOG_APPEND_TIME_BIT
+        put_crc(view)
+    return header_at(start)
+
+
+cdef View view_of_batch(bytearray batch):
+    """The memory of a batch, which has at least a header."""
+    cdef View view = view_of(batch, PyBUF_WRITABLE)
+    if view.memory.len < HEADER_BYTES:
+        raise faults.header_cut_off(0, view.memory.len)
+    return view
+
+
+cdef int put_crc(View view) except -1:
+    cdef char *start = <char *>view.memory.buf
+    cdef uint32_t crc = crc32c(PyMemoryView_FromMemory(start + CRC_START, view.memory.len - CRC_START, PyBUF_READ))
+    put_number(<uint8_t *>start + CRC_POSITION, crc, 4)
+    return 0
 
 
 cdef inline const uint8_t *start_of(PyObject *item) noexcept:

@@ -1,11 +1,11 @@
-"""The errors of records, the same for the readable and the compiled codec. The caller raises them.
+"""The errors of records and headers, the same for the readable and the compiled codec. The caller raises them.
 
 ``record`` is the index in the batch, ``position`` a byte position in the decompressed payload.
 """
 
 from __future__ import annotations
 
-from pylog.codec.format import INT32_MAX, INT64_MAX, MAX_HEADERS, MIN_RECORD_BYTES
+from pylog.codec.format import HEADER_BYTES, INT32_MAX, INT64_MAX, MAX_HEADERS, MIN_RECORD_BYTES
 from pylog.errors import ConfigError, CorruptRecord, InvalidTimestamp, PylogError, RecordTooLarge, SerializationError
 
 # The fields of a record in order; the decoders name them by number
@@ -93,6 +93,13 @@ def payload_too_large(payload_bytes: int, limit_bytes: int) -> CorruptRecord:
 
 def changed_meanwhile(record: int) -> CorruptRecord:  # pragma: no cover - the compiled codec alone reads twice
     return CorruptRecord(f"record {record}: the payload changed while it was read", record=record)
+
+
+def header_cut_off(position: int, size_bytes: int) -> CorruptRecord:
+    return CorruptRecord(
+        f"{HEADER_BYTES} bytes of batch header expected at position {position}, but the buffer ends at {size_bytes}",
+        position=position,
+    )
 
 
 # The caller's memory

@@ -32,9 +32,6 @@ class PendingOffsets:
     def __init__(self) -> None:
         self._transactions: dict[Transaction, dict[Key, PendingOffset]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._transactions)
-
     def add(self, transaction: Transaction, key: Key, offset: PendingOffset) -> None:
         self._transactions.setdefault(transaction, {})[key] = offset
 

@@ -45,9 +45,10 @@ def relay(
 
     ``connection`` is a function that opens one, which is closed at the end, or a connection that
     nothing else uses meanwhile: the relay commits on it. Returns when all rows are sent; with
-    ``poll_interval_ms`` it looks again after that time, until ``until()`` is true. Up to
-    ``batch_rows`` rows are one transaction of the log, so readers with ``read_committed`` see each
-    batch as a whole. A later call, also after a crash anywhere, continues where the log is.
+    ``poll_interval_ms`` it looks again after that time. Returns, too, if ``until()`` is true after
+    a batch or a look. Up to ``batch_rows`` rows are one transaction of the log, so readers with
+    ``read_committed`` see each batch as a whole. A later call, also after a crash anywhere,
+    continues where the log is.
 
     Raises the errors of ``Producer.send`` for the first row that cannot be sent, for example
     ``TopicNotFound``, with its id as the fact ``row``; nothing of its batch is in the log then, and
@@ -94,11 +95,12 @@ class _Relay:
                     self._database.rollback()
                     raise
                 count += sent
-                if sent:
-                    continue
-                if poll_interval_ms is None or (until is not None and until()):
+                if until is not None and until():
                     return count
-                self._log.clock.sleep(poll_interval_ms / 1000)
+                if not sent:
+                    if poll_interval_ms is None:
+                        return count
+                    self._log.clock.sleep(poll_interval_ms / 1000)
 
     def _position(self) -> int:
         """The last batch that the log has."""

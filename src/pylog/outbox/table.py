@@ -145,9 +145,9 @@ class OutboxTable:
     def has_new(self, after: int) -> bool:
         """Whether a row is not numbered yet, or has a batch after this one."""
         found = self._database.query(
-            f"SELECT 1 FROM {self._table} WHERE id > 0 AND batch IS NULL LIMIT 1"  # noqa: S608
+            f"SELECT 1 FROM {self._table} WHERE id <> 0 AND batch IS NULL LIMIT 1"  # noqa: S608
         ) or self._database.query(
-            f"SELECT 1 FROM {self._table} WHERE batch > ? AND id > 0 LIMIT 1",  # noqa: S608
+            f"SELECT 1 FROM {self._table} WHERE batch > ? AND id <> 0 LIMIT 1",  # noqa: S608
             after,
         )
         return bool(found)
@@ -163,7 +163,7 @@ class OutboxTable:
         _, batch = self.identity()
         self._database.change(
             f"UPDATE {self._table} SET batch = ? WHERE id IN "  # noqa: S608
-            f"(SELECT id FROM {self._table} WHERE batch IS NULL AND id > 0 ORDER BY id LIMIT ?)",
+            f"(SELECT id FROM {self._table} WHERE batch IS NULL AND id <> 0 ORDER BY id LIMIT ?)",
             batch, rows_max,
         )  # fmt: skip
         return batch
@@ -172,7 +172,7 @@ class OutboxTable:
         """The records of the batches after the first and up to the second, in order. ``SerializationError``."""
         found = self._database.query(
             "SELECT id, topic, partition_number, timestamp_ms, key, value, headers "  # noqa: S608
-            f"FROM {self._table} WHERE batch > ? AND batch <= ? AND id > 0 ORDER BY batch, id",
+            f"FROM {self._table} WHERE batch > ? AND batch <= ? AND id <> 0 ORDER BY batch, id",
             after, until,
         )  # fmt: skip
         return [
@@ -190,7 +190,7 @@ class OutboxTable:
 
     def delete(self, until: int) -> int:
         """Delete the records of batches up to this one, which are in the log. Not committed yet."""
-        return self._database.change(f"DELETE FROM {self._table} WHERE batch <= ? AND id > 0", until)  # noqa: S608
+        return self._database.change(f"DELETE FROM {self._table} WHERE batch <= ? AND id <> 0", until)  # noqa: S608
 
     def _sync_with_commit(self) -> None:
         """Make the next commit durable, and so everything that was committed before it.

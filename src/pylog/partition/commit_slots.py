@@ -77,8 +77,9 @@ class CommitState(_Fields):
     @classmethod
     def _make(cls, fields: Iterable[int]) -> CommitState:  # type: ignore[override]  # no class is made of this one
         """A state of these fields, which are checked. ``_replace`` calls it, too."""
+        fields = tuple(fields)  # Python unpacks a plain tuple, as ``self[:]`` is, faster than a named one
+        _, _, _, base, written, end, durable, stable, start, high, _, _ = fields
         state = tuple.__new__(cls, fields)
-        _, _, _, base, written, end, durable, stable, start, high, _, _ = state
         if 0 <= start <= stable <= high <= end <= INT64_MAX and 0 <= base <= end >= durable >= 0 <= written:
             return state
         raise CorruptSegment(
@@ -106,7 +107,7 @@ class CommitState(_Fields):
 
     def advanced(self, written_end: int, end: int, last_stable_offset: int, least_timestamp_ms: int) -> CommitState:
         """The state to publish after an append to the active segment, which makes everything up to ``end`` visible."""
-        sequence, boot, epoch, base, _, _, durable, _, start, _, version, _ = self
+        sequence, boot, epoch, base, _, _, durable, _, start, _, version, _ = self[:]
         return self._make(
             (
                 (sequence + 1) % SEQUENCES, boot, epoch, base, written_end, end, durable, last_stable_offset, start, end,
@@ -115,7 +116,7 @@ class CommitState(_Fields):
         )  # fmt: skip
 
     def encode(self) -> bytes:
-        sequence, boot, epoch, base, written, end, durable, stable, start, high, version, least_ms = self
+        sequence, boot, epoch, base, written, end, durable, stable, start, high, version, least_ms = self[:]
         body = _BODY.pack(
             sequence, boot, epoch, base, written, end - base, durable, stable, start, end - high, least_ms, version
         )

@@ -134,7 +134,7 @@ class PartitionLog:
             raise self._read_only()
         result = self.writer.append(batch, expected_offset, timeout_ms, min_timestamp_ms, process_id, require_ongoing)
         self._notify()
-        if self.writer.has_open_transactions:
+        if self.writer.has_open_transactions():
             self.settle_transactions()
         return result
 

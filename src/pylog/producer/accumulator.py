@@ -142,16 +142,12 @@ class Accumulator:
         sequences: Sequences,
     ) -> Delivery | None:
         """Open a batch with this record. None if another thread opened one or took the memory."""
-        config = self._config
+        config, encoder = self._config, RecordEncoder(limit_bytes, self._now_ms)
+        due_s = now_s + config.linger_s
+        deadline_s = now_s + config.delivery_timeout_s if config.transactional_id is None else config.forever_s
+        # Arguments by position: names make this call half as long again.
         batch = ProducerBatch(
-            self._sender,
-            buffer.topic_partition,
-            RecordEncoder(limit_bytes, self._now_ms),
-            limit_bytes,
-            due_s=now_s + config.linger_s,
-            deadline_s=now_s + config.delivery_timeout_s if config.transactional_id is None else config.forever_s,
-            is_fire_and_forget=config.acks == 0,
-            sequences=sequences,
+            self._sender, buffer.topic_partition, encoder, limit_bytes, due_s, deadline_s, config.acks == 0, sequences
         )
         delivery = batch.append(Delivery, batch, timestamp_ms, key, value, headers)
         with buffer.lock:

@@ -29,8 +29,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol, cast
 
-from pylog.codec import Receipt, RecordEncoder
-from pylog.codec.batch import TakenRecords, build_batch
+from pylog.codec import Receipt, RecordEncoder, TakenRecords
+from pylog.codec.batch import build_batch
 from pylog.codec.format import HEADER_BYTES, MAX_SEQUENCE
 from pylog.errors import (
     Closed,

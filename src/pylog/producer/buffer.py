@@ -113,7 +113,7 @@ class PartitionBuffer:
         # In log order. The turn ``writing`` adds, the turn ``calling`` removes:
         self.pending_callbacks: deque[ProducerBatch] = deque()
         # Any thread; a lost change only makes a share slightly too large:
-        self.used_in_period = 0
+        self.used_in_period = 0.0
 
     def is_interrupted(self) -> bool:
         """Whether a signal handler or a value's ``__bytes__`` interrupted this thread's bulk send.
@@ -197,7 +197,7 @@ class PartitionBuffer:
             if turn.is_mine():  # a callback sent something: the loop below, further up this stack, continues
                 return False
             try:
-                if not turn.take(blocking=False) and not turn.take(timeout=seconds_to_wait(timeout_s)):
+                if not turn.take(False) and not turn.take(timeout=seconds_to_wait(timeout_s)):
                     return False  # the thread that has the turn looks again after leaving it
                 self._run_callbacks()
             finally:
@@ -228,7 +228,7 @@ class PartitionBuffer:
 
     def unacknowledged(self) -> list[ProducerBatch]:
         """The batches that are in the log but not settled, in order."""
-        return [batch for batch in self.pending_callbacks.copy() if batch.state is APPENDED]
+        return [batch for batch in list(self.pending_callbacks) if batch.state is APPENDED]
 
     def due_s(self) -> float:
         """The latest time at which the oldest record must be written or acknowledged."""
@@ -251,7 +251,7 @@ class IncompleteBatches:
         self.waiting: dict[PartitionBuffer, None] = {}  # buffers that a thread must write or acknowledge
         self.batches: dict[ProducerBatch, PartitionBuffer] = {}  # until their callbacks have run
         # Any thread; a lost change only makes a share slightly too large:
-        self._period = 0  # partitions in use are counted again in every period
+        self._period = 0.0  # partitions in use are counted again in every period
         self._used_now = self._used_before = 0
 
     def partitions_in_use(self, buffer: PartitionBuffer, now_s: float) -> int:
@@ -261,7 +261,7 @@ class IncompleteBatches:
         """
         if buffer.topic.choice.stays_on(buffer.number):
             return len(self.waiting) + 1
-        period = int(now_s / _PERIOD_S) + 1
+        period = now_s // _PERIOD_S + 1
         if period != self._period:
             self._used_before = self._used_now if period == self._period + 1 else 0
             self._period, self._used_now = period, 0

@@ -20,6 +20,7 @@ class BufferPool:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
+        self._shared_bytes = limit_bytes - limit_bytes // _SPARED
         self.forget_parent()
 
     def forget_parent(self) -> None:
@@ -35,5 +36,7 @@ class BufferPool:
         Earlier batches may have larger shares. Without a spare part, the sender would write a batch
         that is not full to open the next one, and that batch's partition would soon open another.
         """
-        spare_bytes = self.limit_bytes // _SPARED if partitions > 1 else 0
-        return min(batch_bytes, max((self.limit_bytes - spare_bytes) // partitions, _SMALLEST_SHARE_BYTES))
+        shared_bytes = self._shared_bytes if partitions > 1 else self.limit_bytes
+        if batch_bytes * partitions <= shared_bytes:
+            return batch_bytes
+        return min(batch_bytes, max(shared_bytes // partitions, _SMALLEST_SHARE_BYTES))

@@ -28,7 +28,7 @@ class ProducerMetrics:
 
     def count(self, batch: ProducerBatch, error: PylogError | None) -> None:
         """Count a batch that was just settled."""
-        is_unknown = isinstance(error, OutcomeUnknown)
+        is_unknown = error is not None and isinstance(error, OutcomeUnknown)
         if batch.end_offset >= 0:  # it was appended, even if the sync failed
             self._batches += 1
             self._bytes += batch.size_bytes

@@ -231,7 +231,7 @@ class Sender:
         if turn.is_mine() or (buffer.is_extended and buffer.is_interrupted()):
             return False
         try:
-            if not turn.take(blocking=False):
+            if not turn.take(False):
                 seconds = end_s - self._monotonic() if wait_s is None else wait_s
                 if not turn.take(timeout=seconds_to_wait(seconds)):
                     return False
@@ -300,7 +300,7 @@ class Sender:
         identity = self._identity
         if identity is None:
             identity = self._identify()
-        if buffer.identity != identity:
+        if buffer.identity is not identity:
             if buffer.identity[:2] != identity[:2]:
                 buffer.next_sequence = 0
             buffer.identity = identity

@@ -120,7 +120,7 @@ class TopicCache:
             buffer.topic.is_stale = False
             self._look_again_s = now_s + _LOOK_EVERY_S
             self.refresh()
-        name, number = buffer.topic_partition
+        name, number = buffer.topic.name, buffer.number
         if self.known.get(name) is buffer.topic:
             return buffer
         buffers = self.find(name).buffers

@@ -3,13 +3,24 @@
 What appends to one is ``writer.py``, which a process that only reads does not load.
 """
 
+from pylog.segment.aborted_digest import AbortedDigest
 from pylog.segment.reader import BATCH_LIMIT_BYTES, SegmentReader
 from pylog.segment.scan import SegmentScan, find_next_batch
-from pylog.segment.seal import Seal, SealBuilder, check_home, check_seal, read_seal, rising_seal, write_seal
+from pylog.segment.seal import (
+    Seal,
+    SealBuilder,
+    check_home,
+    check_seal,
+    read_aborted,
+    read_seal,
+    rising_seal,
+    write_seal,
+)
 from pylog.segment.time_lookup import TimedSegmentReader
 
 __all__ = [
     "BATCH_LIMIT_BYTES",
+    "AbortedDigest",
     "Seal",
     "SealBuilder",
     "SegmentReader",
@@ -18,6 +29,7 @@ __all__ = [
     "check_home",
     "check_seal",
     "find_next_batch",
+    "read_aborted",
     "read_seal",
     "rising_seal",
     "write_seal",

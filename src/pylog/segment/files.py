@@ -2,9 +2,10 @@
 
     file         derived from         synced                      made again                  removed
     .log         nothing              before ``acks="all"``       copied after a failed sync  first
-    .index       .log                 once it is closed           by a recovery, if missing   with .log
-    .timeindex   .log                 once it is closed             or not synced yet; after  with .log
-    .txnindex    .log, producers      once it is closed             a failed sync             with .log
+    .index       .log                 once it is closed           by a recovery, if missing,  with .log
+    .timeindex   .log                 once it is closed             not as the seal records,  with .log
+    .txnindex    .log, producers      once it is closed             or not synced yet; after  with .log
+                                                                    a failed sync
     .snapshot    .log, all before it  with the log that it ends   the same                    once a newer one is there
     .unsynced    a failed sync        never                       never                       after the copy
     .seal        .log, once closed    before it has its name      by the sealer               last; if the log grows again

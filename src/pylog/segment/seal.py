@@ -24,6 +24,7 @@ from pylog.codec.checksum import crc32c
 from pylog.codec.format import CONTROL_BIT, HEADER_BYTES, INT32_MAX, INT64_MAX, INT64_MIN
 from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.interrupts import own
+from pylog.segment.aborted_digest import DIGEST_BYTES, AbortedDigest
 from pylog.segment.naming import LOG, SEAL, file_path, temporary_path
 from pylog.storage import FileSystem, ReadableFile
 
@@ -33,14 +34,15 @@ HAS_TIMES = 1
 HAS_HOME = 2
 HAS_LEAST = 4
 RISING = 8
-KNOWN_FLAGS = HAS_TIMES | HAS_HOME | HAS_LEAST | RISING
+HAS_ABORTED = 16
+KNOWN_FLAGS = HAS_TIMES | HAS_HOME | HAS_LEAST | RISING | HAS_ABORTED
 TIMES_EVERY = 64  # batches
 LEAST_EVERY_BYTES = 64 << 10
 HOME_LIMIT_BYTES = 80  # a topic's id has at most 64 characters, a partition's number 5
 
 _HEAD = Struct(">8shhIqqqii")
 _CRC = Struct(">I")
-_ENTRIES_START = _HEAD.size + _CRC.size
+_BODY_START = _HEAD.size + _CRC.size
 _ENTRY_BYTES = 8
 _TIME_BYTES = 8
 _LEAST_BATCH_BYTES = HEADER_BYTES
@@ -54,7 +56,7 @@ class Seal(NamedTuple):
     ``greatest_ms`` has one item for every 64 batches: the greatest timestamp up to there. ``least_ms`` has one for every
     64 KiB: no record of the batches that begin there is before it. It is INT64_MAX if none begins, INT64_MIN if it is unknown.
     ``home`` names the partition. Each of them may be empty. Offsets are dense if ``next_base`` is -1. Else they only rise, as
-    after compaction, and the next segment begins at it.
+    after compaction, and the next segment begins at it. ``aborted`` is what the transaction index must be, None if unknown.
     """
 
     size_bytes: int
@@ -68,6 +70,7 @@ class Seal(NamedTuple):
     home: str = ""
     least_ms: array[int] = array("q")
     next_base: int = -1
+    aborted: AbortedDigest | None = None
 
     @property
     def is_dense(self) -> bool:
@@ -129,26 +132,17 @@ class SealBuilder:
         self._crcs.append(header_crc(front))
         self.end_position = position + header.size_bytes
 
-    def build(self, next_base: int = -1) -> Seal:
-        """``next_base`` is the base of the next segment if offsets may have gaps."""
+    def build(self, next_base: int = -1, aborted: AbortedDigest | None = None) -> Seal:
+        """``next_base`` is the base of the next segment if offsets may have gaps; ``aborted`` is known of the whole segment."""
         least_ms = self._least_ms
         if any(least > INT64_MIN for least in least_ms):
             least_ms.extend([INT64_MAX] * (_blocks(self.end_position) - len(least_ms)))
         else:
             least_ms = array("q")
         return Seal(
-            self.end_position,
-            self._first_offset,
-            self._last_offset,
-            self._least_epoch,
-            self._greatest_epoch,
-            self._positions,
-            self._crcs,
-            self._greatest_ms,
-            self._home,
-            least_ms,
-            next_base,
-        )
+            self.end_position, self._first_offset, self._last_offset, self._least_epoch, self._greatest_epoch,
+            self._positions, self._crcs, self._greatest_ms, self._home, least_ms, next_base, aborted,
+        )  # fmt: skip
 
 
 def encode(seal: Seal) -> bytes:
@@ -158,7 +152,8 @@ def encode(seal: Seal) -> bytes:
         (HAS_TIMES if seal.greatest_ms else 0)
         | (HAS_HOME if seal.home else 0)
         | (HAS_LEAST if seal.least_ms else 0)
-        | (0 if seal.is_dense else RISING),
+        | (0 if seal.is_dense else RISING)
+        | (0 if seal.aborted is None else HAS_ABORTED),
         len(seal.positions),
         seal.size_bytes,
         seal.first_offset,
@@ -171,7 +166,9 @@ def encode(seal: Seal) -> bytes:
     entries[1::2] = seal.header_crcs
     times = _big_endian(seal.greatest_ms + seal.least_ms)
     next_base = b"" if seal.is_dense else _NEXT_BASE.pack(seal.next_base)
-    body = _big_endian(entries).tobytes() + times.tobytes() + next_base + seal.home.encode("ascii")
+    home = seal.home.encode("ascii")
+    aborted = b"" if seal.aborted is None else seal.aborted.pack(head, home)
+    body = aborted + _big_endian(entries).tobytes() + times.tobytes() + next_base + home
     return head + _CRC.pack(crc32c(body, crc32c(head))) + body
 
 
@@ -184,10 +181,10 @@ def _big_endian(numbers: array[int]) -> array[int]:
 
 def decode(data: bytes, path: str) -> Seal:
     """The seal in ``data``. ``CorruptSegment`` names the file if it can't be one, ``FormatVersionError`` if it is newer."""
-    if len(data) < _ENTRIES_START or data[: len(MAGIC)] != MAGIC:
+    if len(data) < _BODY_START or data[: len(MAGIC)] != MAGIC:
         raise CorruptSegment(f"{path} is not a seal: {len(data)} bytes without its magic", path=path, position=0)
     _, version, flags, count, size, first, last, least, greatest = _HEAD.unpack_from(data)
-    crc = crc32c(data[_ENTRIES_START:], crc32c(data[: _HEAD.size]))
+    crc = crc32c(data[_BODY_START:], crc32c(data[: _HEAD.size]))
     if crc != _CRC.unpack_from(data, _HEAD.size)[0]:  # first, so that a flipped bit does not pass for another version
         raise CorruptSegment(f"{path} is damaged: checksum {crc:#010x} over {len(data)} bytes", path=path, position=0)
     if version != VERSION or flags & ~KNOWN_FLAGS:
@@ -198,14 +195,15 @@ def decode(data: bytes, path: str) -> Seal:
             version=version,
             expected=VERSION,
         )
-    times_start, home_start = _ENTRIES_START + count * _ENTRY_BYTES, _home_start(count, size, flags)
+    entries_start, home_start = _entries_start(flags), _home_start(count, size, flags)
+    times_start = entries_start + count * _ENTRY_BYTES
     least_end = home_start - (_NEXT_BASE.size if flags & RISING else 0)
     least_start = least_end - _least_bytes(size, flags)
     home_bytes = len(data) - home_start
     if not (0 < home_bytes <= HOME_LIMIT_BYTES if flags & HAS_HOME else home_bytes == 0):
         raise CorruptSegment(f"{path} has {len(data)} bytes for {count} batches", path=path, position=0)
     entries, times, least_times = array("I"), array("q"), array("q")
-    entries.frombytes(data[_ENTRIES_START:times_start])
+    entries.frombytes(data[entries_start:times_start])
     times.frombytes(data[times_start:least_start])
     least_times.frombytes(data[least_start:least_end])
     next_base = _NEXT_BASE.unpack_from(data, least_end)[0] if flags & RISING else -1
@@ -213,7 +211,7 @@ def decode(data: bytes, path: str) -> Seal:
     _big_endian(entries)
     seal = Seal(
         size, first, last, least, greatest, entries[0::2], entries[1::2], _big_endian(times), home,
-        _big_endian(least_times), next_base,
+        _big_endian(least_times), next_base, _aborted_in(data, flags, data[home_start:], path),
     )  # fmt: skip
     if not _is_possible(seal) or (flags & RISING and not _can_precede(seal)):
         raise CorruptSegment(f"{path} says what no segment of {size} bytes can be", path=path, position=0)
@@ -226,10 +224,20 @@ def _can_precede(seal: Seal) -> bool:
     return seal.last_offset < seal.next_base <= most
 
 
+def _aborted_in(front: bytes, flags: int, home: bytes, path: str) -> AbortedDigest | None:
+    if not flags & HAS_ABORTED:
+        return None
+    return AbortedDigest.unpack(front[_BODY_START : _BODY_START + DIGEST_BYTES], front[: _HEAD.size], home, path)
+
+
+def _entries_start(flags: int) -> int:
+    return _BODY_START + (DIGEST_BYTES if flags & HAS_ABORTED else 0)
+
+
 def _home_start(count: int, segment_bytes: int, flags: int) -> int:
     times_bytes = _TIME_BYTES * -(-count // TIMES_EVERY) if flags & HAS_TIMES else 0
-    next_base_bytes = _NEXT_BASE.size if flags & RISING else 0
-    return _ENTRIES_START + count * _ENTRY_BYTES + times_bytes + _least_bytes(segment_bytes, flags) + next_base_bytes
+    more_bytes = _least_bytes(segment_bytes, flags) + (_NEXT_BASE.size if flags & RISING else 0)
+    return _entries_start(flags) + count * _ENTRY_BYTES + times_bytes + more_bytes
 
 
 def _least_bytes(segment_bytes: int, flags: int) -> int:
@@ -253,6 +261,7 @@ def _is_possible(seal: Seal) -> bool:
         and 0 <= seal.first_offset <= seal.last_offset
         and all(map(lt, positions, positions[1:]))
         and all(map(le, seal.greatest_ms, seal.greatest_ms[1:]))
+        and (seal.aborted is None or seal.aborted.entries <= len(positions))
     )
 
 
@@ -301,11 +310,11 @@ def check_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Gene
     file = filesystem.open_readable(path)
     try:
         size = _plausible_size(file, filesystem.size(file_path(directory, base_offset, LOG)))
-        head = file.pread(_ENTRIES_START, 0)
-        if len(head) < _ENTRIES_START or head[: len(MAGIC)] != MAGIC:
+        head = file.pread(_BODY_START, 0)
+        if len(head) < _BODY_START or head[: len(MAGIC)] != MAGIC:
             raise CorruptSegment(f"{path} is not a seal: {size} bytes without its magic", path=path, position=0)
         crc = crc32c(head[: _HEAD.size])
-        for position in range(_ENTRIES_START, size, _PIECE_BYTES):
+        for position in range(_BODY_START, size, _PIECE_BYTES):
             piece = file.pread(_PIECE_BYTES, position)
             crc = crc32c(piece, crc)
             yield len(piece)
@@ -351,10 +360,35 @@ def decode_seal_file(file: ReadableFile, segment_bytes: int) -> Seal:
     """The seal in an open file, which is closed. Never reads more than the seal of such a segment can be long."""
     try:
         size = _plausible_size(file, segment_bytes)
-        front = file.pread(_ENTRIES_START, 0)  # a file that cannot be a seal is not read whole
+        front = file.pread(_BODY_START, 0)  # a file that cannot be a seal is not read whole
         return decode(file.pread(size, 0) if front.startswith(MAGIC) else front, file.path)
     finally:
         file.close()
+
+
+def read_aborted(filesystem: FileSystem, directory: str, base_offset: int, home: str) -> AbortedDigest | None:
+    """What the seal records of the transaction index, without reading the rest; None without a seal that does.
+
+    ``CorruptSegment`` if that part is damaged, or if the seal is of another partition than ``home``.
+    """
+    path = file_path(directory, base_offset, SEAL)
+    try:
+        file = filesystem.open_readable(path)
+    except own(FileNotFoundError):
+        return None
+    try:
+        front = file.pread(_entries_start(HAS_ABORTED), 0)
+        if len(front) < _BODY_START or not front.startswith(MAGIC):
+            raise CorruptSegment(f"{path} is not a seal: no magic", path=path, position=0)
+        _, version, flags, count, size, *_ = _HEAD.unpack_from(front)
+        if version != VERSION or flags & ~KNOWN_FLAGS or not flags & HAS_ABORTED or not 0 <= size <= INT32_MAX:
+            return None
+        found = file.pread(HOME_LIMIT_BYTES + 1, _home_start(count, size, flags))
+        aborted = _aborted_in(front, flags, found, path)
+    finally:
+        file.close()
+    check_home(found.decode("ascii", "replace"), home, path)
+    return aborted
 
 
 def rising_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Seal | None:

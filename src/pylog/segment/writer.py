@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pylog.codec.batch import BatchHeader
-from pylog.codec.format import CONTROL_BIT, HEADER_BYTES
+from pylog.codec.format import BATCH_OVERHEAD, CONTROL_BIT, HEADER_BYTES
 from pylog.index import (
     AbortedTransaction,
     OffsetIndexWriter,
@@ -49,7 +49,8 @@ class SegmentWriter:
         self._filesystem = filesystem
         self._directory = directory
         self._interval_bytes = index_interval_bytes
-        self._index_max_bytes = index_max_bytes
+        self._offset_entries_max = index_max_bytes // _OFFSET_ENTRY_BYTES
+        self._time_entries_max = index_max_bytes // _TIME_ENTRY_BYTES - 1  # one is kept for closing
         self.base_offset = base_offset
         self.file = self._opened(LOG + log_suffix)
         self._offsets = OffsetIndexWriter(self._opened(OFFSET_INDEX + index_suffix), base_offset)
@@ -116,25 +117,25 @@ class SegmentWriter:
             return False
         relative_end = header.base_offset + header.last_offset_delta + 1 - self.base_offset
         if (
-            self.size_bytes + header.size_bytes > segment_bytes
+            self.size_bytes + BATCH_OVERHEAD + header.length > segment_bytes
             or relative_end > MAX_RELATIVE_OFFSET  # the log's end is kept relative, too
-            or self._offsets.count >= self._index_max_bytes // _OFFSET_ENTRY_BYTES
-            or self._times.count >= self._index_max_bytes // _TIME_ENTRY_BYTES - 1  # one is kept for closing
+            or self._offsets.count >= self._offset_entries_max
+            or self._times.count >= self._time_entries_max
         ):
             return True
         if self.first_timestamp_ms < 0 or header.attributes & CONTROL_BIT:
             return False
-        latest_ms = header.max_timestamp_ms if header.max_timestamp_ms >= 0 else now_ms()
-        return latest_ms - self.first_timestamp_ms > segment_ms
+        latest_ms = header.max_timestamp_ms
+        return (latest_ms if latest_ms >= 0 else now_ms()) - self.first_timestamp_ms > segment_ms
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:
         """Write a stamped batch at the end, and index entries if due. In the page cache on return."""
-        position = self.size_bytes
-        if not 0 < position - self._offsets.last_position <= self._interval_bytes:
+        position, offsets = self.size_bytes, self._offsets
+        if not 0 < position - offsets.last_position <= self._interval_bytes:
             self._repair_indexes()  # about to be written to, or ahead
         self.file.pwrite(batch, position)
         self._note(position, header)
-        if position - self._offsets.last_position > self._interval_bytes:
+        if position - offsets.last_position > self._interval_bytes:
             self._index(position, header)
         self.size_bytes = position + len(batch)
         self.next_offset = header.base_offset + header.last_offset_delta + 1
@@ -165,8 +166,9 @@ class SegmentWriter:
     def _note(self, position: int, header: BatchHeader) -> None:
         if position == 0:
             self.first_timestamp_ms = header.max_timestamp_ms
-        if header.max_timestamp_ms > self._max_timestamp_ms and not header.attributes & CONTROL_BIT:  # of a record
-            self._max_timestamp_ms = header.max_timestamp_ms
+        latest_ms = header.max_timestamp_ms
+        if latest_ms > self._max_timestamp_ms and not header.attributes & CONTROL_BIT:  # of a record
+            self._max_timestamp_ms = latest_ms
             self._max_timestamp_offset = header.base_offset + header.last_offset_delta
 
     def _index(self, position: int, header: BatchHeader) -> None:

@@ -176,13 +176,13 @@ class TransactionAdmin:
     # Finding
 
     def _found(self, transactional_id: str) -> tuple[Decision, TransactionDirectory]:
-        name = check_transactional_id(transactional_id)
-        recorded = self._table.latest().get(name)
+        recorded = self._table.latest().get(transactional_id) if isinstance(transactional_id, str) else None
         if recorded is None:
+            name = check_transactional_id(transactional_id)
             raise TransactionNotFound(
                 f"no producer of {self._manager.path} has had transactional_id={name!r}", transactional_id=name
             )
-        return recorded, self._directory(name)
+        return recorded, self._directory(transactional_id)
 
     def _directory(self, transactional_id: str) -> TransactionDirectory:
         manager = self._manager

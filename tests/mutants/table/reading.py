@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _FLIPS = "tests/segment/test_bit_flips.py"
+_INDEXES = "tests/partition/test_lost_transaction_indexes.py"
 
 MUTANTS = (
     Mutant(
@@ -64,6 +65,22 @@ MUTANTS = (
         "",
         "a small batch takes all memory",
         ("tests/codec/test_compression.py::test_the_limit_is_exact_and_the_error_names_limit_and_codec",),
+    ),
+    Mutant(
+        "a transaction index is believed, whatever the seal records",
+        "partition/read/aborted.py",
+        "    if digest is None or digest.matches_index(directory.filesystem, directory.path, base):\n",
+        "    if True:\n",
+        "read_committed shows aborted records after their index was lost",
+        (f"{_INDEXES}::test_no_reader_believes_an_index_that_is_not_the_one_the_seal_records",),
+    ),
+    Mutant(
+        "what was read of the segment is not compared with the seal",
+        "partition/read/aborted.py",
+        "    if AbortedDigest.of(found) != digest:\n",
+        "    if False:\n",
+        "read_committed shows aborted records if the producers before a segment are forgotten, too",
+        (f"{_INDEXES}::test_if_the_batches_do_not_show_what_the_seal_records_reading_says_so",),
     ),
     Mutant(
         "a seal of another partition is taken for the segment's own",

@@ -47,24 +47,18 @@ class BatchTrace(NamedTuple):
 class ProducerEntry:
     """One producer's state in one partition."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "transaction_start")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_sequence", "transaction_start")
 
     def __init__(self, epoch: int, coordinator_epoch: int = -1, transaction_start: int | None = None) -> None:
         self.epoch = epoch
         self.batches: list[BatchTrace] = []
+        self.last_sequence = -1  # of the last batch; -1: none is known
         self.coordinator_epoch = coordinator_epoch
         self.transaction_start = transaction_start
 
-    @property
-    def last_sequence(self) -> int:
-        """The last sequence, -1 if none is known."""
-        return self.batches[-1].last_sequence if self.batches else -1
-
     def next_sequence(self) -> int | None:
         """The sequence that must come next; None if any may, since nothing is known of an earlier one."""
-        if not self.batches or self.batches[-1].last_sequence < 0:
-            return None
-        return (self.batches[-1].last_sequence + 1) & MAX_SEQUENCE
+        return None if self.last_sequence < 0 else (self.last_sequence + 1) & MAX_SEQUENCE
 
     @classmethod
     def unpacked(cls, fields: tuple[int, ...]) -> ProducerEntry:
@@ -72,6 +66,7 @@ class ProducerEntry:
         _, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, start = fields
         entry = cls(epoch, coordinator_epoch, None if start < 0 else start)
         if last_offset >= 0:
+            entry.last_sequence = last_sequence
             first_sequence = last_sequence if last_sequence < 0 else (last_sequence - delta) & MAX_SEQUENCE
             entry.batches.append(
                 BatchTrace(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp_ms)
@@ -179,17 +174,18 @@ class ProducerStates:
 
     def update(self, header: BatchHeader) -> None:
         """Take in a data batch that is in the log, offsets stamped."""
-        base, _, _, _, _, attributes, delta, _, max_timestamp_ms, producer_id, epoch, sequence, _ = header
+        base, _, _, _, _, attributes, delta, _, max_timestamp_ms, producer_id, epoch, sequence, _ = header[:]
         entry = self._entries.get(producer_id) or self._get(producer_id)
         if entry is None or entry.epoch != epoch:
             known = entry.transaction_start if entry is not None else None
             entry = self._begin(producer_id, entry, ProducerEntry(epoch, -1, known))
         self._changed.add(producer_id)
         batches = entry.batches
-        last_sequence = sequence if sequence < 0 else (sequence + delta) & MAX_SEQUENCE
-        batches.append(BatchTrace(sequence, last_sequence, base, base + delta, max_timestamp_ms))
+        entry.last_sequence = last_sequence = sequence if sequence < 0 else (sequence + delta) & MAX_SEQUENCE
+        # half as long as BatchTrace(...)
+        batches.append(tuple.__new__(BatchTrace, (sequence, last_sequence, base, base + delta, max_timestamp_ms)))
         if len(batches) > REMEMBERED_BATCHES:
-            del batches[:-REMEMBERED_BATCHES]
+            del batches[0]
         if attributes & TRANSACTIONAL_BIT and entry.transaction_start is None:
             entry.transaction_start = base
             self._open.add(producer_id)
@@ -210,12 +206,11 @@ class ProducerStates:
         entry.coordinator_epoch = coordinator_epoch
         if committed or start is None:
             return None
-        stable = self.first_open_offset
+        stable = self.first_open_offset()
         return AbortedTransaction(
             header.producer_id, start, header.base_offset, header.last_offset + 1 if stable is None else stable
         )
 
-    @property
     def first_open_offset(self) -> int | None:
         """Where the earliest open transaction began: the last stable offset, if there is one."""
         if not self._open:

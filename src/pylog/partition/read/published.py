@@ -182,7 +182,7 @@ class PublishedView:
             found, open_offset = self._kafka_end(segments)
         else:
             found, producers = self._end(directory, segments, start, durable, known_durable=slots is not None)
-            open_offset = producers.first_open_offset
+            open_offset = producers.first_open_offset()
         end = found.log_end_offset
         stable = end if open_offset is None else min(open_offset, end)
         start = min(start, end)
@@ -220,7 +220,7 @@ class PublishedView:
             bases = segments.bases
             found, producers = self._end(self._directory, segments, bases[0], bases[-1], known_durable=True)
             tail = _KafkaTail.of(self._filesystem, self._path, found, producers)
-        end = tail.found, tail.producers.first_open_offset
+        end = tail.found, tail.producers.first_open_offset()
         self._tail.append(tail)  # another thread may take it now
         return end
 

@@ -7,20 +7,21 @@ changes. A file that vanishes was deleted: the list is read again, and the answe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import chain
 from typing import TypeVar
 
 from pylog.codec.batch import BatchView
-from pylog.codec.format import HEADER_BYTES, TRANSACTIONAL_BIT
+from pylog.codec.format import TRANSACTIONAL_BIT
 from pylog.errors import CorruptSegment, OffsetOutOfRange
-from pylog.index import AbortedTransaction, TransactionIndexReader
+from pylog.index import AbortedTransaction
 from pylog.interrupts import own, suppress
 from pylog.limits import FETCH_BYTES
 from pylog.model import OffsetAndTimestamp
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.directory import PartitionDirectory
+from pylog.partition.read.aborted import AbortedTransactions
 from pylog.partition.read.cursor import Cursor, Fetched
 from pylog.partition.read.published import Published
 from pylog.partition.read.resync import next_whole
@@ -28,7 +29,6 @@ from pylog.partition.read.split_points import cuts, size_bytes
 from pylog.partition.read.tail import Tail
 from pylog.partition.read.times import Times
 from pylog.partition.read.undecided import AskOutcome, OpenTransaction, Outcome, Undecided
-from pylog.partition.read.unindexed import aborted_by_markers, is_assessed
 from pylog.partition.read.visibility import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -41,7 +41,7 @@ from pylog.partition.read.visibility import (
 )
 from pylog.partition.segments import SegmentInfo, Segments
 from pylog.segment import TimedSegmentReader
-from pylog.segment.naming import LOG, TRANSACTION_INDEX, offset_of
+from pylog.segment.naming import LOG, offset_of
 
 T = TypeVar("T")
 
@@ -75,8 +75,7 @@ class PartitionReader:
         self._seen = directory  # as the listed segments are to be opened: compaction may be replacing some
         self._kept_for = (-1, -1)  # the active segment and version of the list that the next two belong to
         self._open: dict[tuple[int, bool, int], TimedSegmentReader] = {}
-        self._without_aborts: set[int] = set()  # closed segments that have no transaction index
-        self._unindexed: tuple[CommitState, list[AbortedTransaction]] | None = None  # the last that was read
+        self._aborted = AbortedTransactions(directory)
 
     def segments(self, state: CommitState) -> Segments:
         """The segment list that belongs to ``state``."""
@@ -91,13 +90,14 @@ class PartitionReader:
         self._keep_for(wanted)
         if segments.swaps or self._seen is not self._directory:
             self._seen, self._open = self._directory.seen_by(segments), {}
+            self._aborted = AbortedTransactions(self._seen)
         self._listed = wanted, segments
         return segments
 
     def _keep_for(self, wanted: tuple[int, int]) -> None:
         """Close segments opened before the list changed: some may be deleted, or replaced by a copy."""
         if self._kept_for != wanted:
-            self._open, self._without_aborts, self._kept_for = {}, set(), wanted
+            self._open, self._aborted, self._kept_for = {}, AbortedTransactions(self._directory), wanted
 
     def segment_infos(self) -> tuple[SegmentInfo, ...]:
         """The segments as they stand."""
@@ -353,38 +353,9 @@ class PartitionReader:
     ) -> set[int]:
         if not any([view.header.attributes & TRANSACTIONAL_BIT for view in batches]):  # noqa: C419 - half the calls
             return set()
-        with closing(self._aborted_since(batches[0].base_offset, state)) as transactions:
+        segments = self.segments(state)  # first: a new list drops what is known of the old one
+        with closing(self._aborted.since(batches[0].base_offset, state, segments)) as transactions:
             return aborted_among(batches, chain(transactions, unmarked))
-
-    def _aborted_since(self, offset: int, state: CommitState) -> Generator[AbortedTransaction, None, None]:
-        """The aborted transactions that may reach ``offset``: their markers are there or later."""
-        segments = self.segments(state)
-        first = segments.floor(offset)
-        is_assessed_state = is_assessed(self._directory, state)
-        for base in segments.bases:
-            if is_assessed_state and segments.is_rebuilt(base, state.durable_offset):
-                continue
-            if (first is None or base >= first) and base not in self._without_aborts:
-                try:
-                    path = self._directory.file_path(base, TRANSACTION_INDEX)
-                    index = TransactionIndexReader(self._seen.filesystem.open_readable(path))
-                except own(FileNotFoundError):
-                    if base != state.active_base:
-                        # A log is removed before its index: without this look, a removed index would say "no aborts".
-                        self._seen.filesystem.size(self._directory.file_path(base, LOG))
-                        self._without_aborts.add(base)
-                    continue
-                try:
-                    segment_bytes = self._seen.filesystem.size(self._directory.file_path(base, LOG))
-                    index.refuse_more_than(segment_bytes // HEADER_BYTES + 1)
-                    yield from index.entries(offset)
-                finally:
-                    index.close()
-        if is_assessed_state:
-            unindexed = self._unindexed
-            if unindexed is None or unindexed[0] != state:
-                unindexed = self._unindexed = state, aborted_by_markers(self._directory, segments, state)
-            yield from (each for each in unindexed[1] if each.last_offset >= offset)
 
     def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first record whose timestamp is at or after ``timestamp_ms``; None if there is none."""

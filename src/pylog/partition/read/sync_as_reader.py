@@ -13,7 +13,7 @@ from pylog.errors import StorageError
 from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.directory import PartitionDirectory
-from pylog.partition.read.unindexed import is_assessed
+from pylog.partition.read.aborted import is_assessed
 from pylog.segment.naming import LOG, UNSYNCED
 
 logger = logging.getLogger("pylog.partition")

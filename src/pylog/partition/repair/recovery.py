@@ -20,6 +20,7 @@ from pylog.partition.epochs import EpochStart, LeaderEpochs
 from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
+from pylog.partition.read.aborted import aborted_again, differing_digest
 from pylog.partition.read.assessment import Assessment, assess
 from pylog.partition.repair import swaps
 from pylog.partition.repair.failed_syncs import FailedSyncs
@@ -99,11 +100,13 @@ def _rebuild_from(
     for base, following in pairwise(bases):
         _rebuild_closed(grant, base, following, producers, failed_syncs)
     for base in kept.bases:
-        if base < bases[0] and not _has_indexes(directory, base):
-            _reindex(grant, base)
+        if base < bases[0]:
+            if not _has_indexes(directory, base):
+                _reindex(grant, base)
+            _remake_aborted(grant, kept, base)
     segment = _rebuild_active(grant, found, producers, failed_syncs)
     directory.filesystem.sync_directory(directory.path)
-    open_offset = producers.first_open_offset
+    open_offset = producers.first_open_offset()
     version = next_version(slots.segments_version if slots is not None else 0)
     state = CommitState(
         sequence=slots.sequence if slots is not None else 0,
@@ -208,6 +211,22 @@ def _reindex(grant: Grant, base: int) -> None:
     segment.close()
     files = grant.segment_files(base)
     files.sync_derived(files.gap_end(following))
+
+
+def _remake_aborted(grant: Grant, kept: Segments, base: int) -> None:
+    """Make a closed segment's transaction index again if it is not the one that the seal records."""
+    try:
+        digest = differing_digest(grant.directory, base)
+        if digest is None:
+            return
+        aborted = aborted_again(grant.directory, kept, base, digest)
+    except own(CorruptSegment) as damage:  # a reader of it reports the damage
+        logger.warning("%s", damage)
+        return
+    files, following = grant.segment_files(base), kept.after(base)
+    files.replace_aborted(aborted)
+    if following is not None:
+        files.sync_derived(following)
 
 
 def remake_derived(grant: Grant, base: int, producers: ProducerStates) -> None:

@@ -19,7 +19,7 @@ from pylog.partition.verify.findings import UNCHECKED, Finding, FirstFinding, Ve
 from pylog.partition.verify.history import History
 from pylog.partition.verify.indexes import Abort, OffsetIndexCheck, TimeIndexCheck, check_aborted
 from pylog.partition.verify.times import KnownTimesCheck
-from pylog.segment import Seal, SegmentReader, check_home, read_seal
+from pylog.segment import AbortedDigest, Seal, SegmentReader, check_home, read_seal
 from pylog.segment.naming import COMMIT_SLOTS, LOG, OFFSET_INDEX, SEAL, TIME_INDEX, TRANSACTION_INDEX, file_path
 from pylog.storage import FileSystem, ReadableFile
 
@@ -284,10 +284,24 @@ class SegmentCheck:
             yield from indexes
         yield from self._known_times.result()
         knows = self._knew_producers and self._history.knows_producers
-        yield from check_aborted(
+        found_in_index = list(check_aborted(
             self._filesystem, self._beside(TRANSACTION_INDEX), end_offset=self.expected, segment_bytes=segment.end,
             aborts=self._aborts, expected=self._aborted if knows else None, passed_damage=self._passed_damage, exact=self._dense,
-        )  # fmt: skip
+        ))  # fmt: skip
+        yield from found_in_index
+        if seal is not None and seal.aborted is not None and not found_in_index:
+            is_judged = knows and self._dense and not self._passed_damage
+            yield from self._check_digest(seal.aborted, AbortedDigest.of(self._aborted) if is_judged else None)
+
+    def _check_digest(self, sealed: AbortedDigest, found: AbortedDigest | None) -> Iterator[Finding]:
+        """Whether seal, batches and transaction index agree. The index was compared with the batches, if they are known."""
+        base = self._segment.base_offset
+        if found is not None and found != sealed:
+            problem = f"records {sealed.entries} aborted transactions, not the {found.entries} of the batches"
+            yield self._finding("seal", 0, base, self.expected, problem, SEAL)
+        elif not self._segment.is_rebuilt and not sealed.matches_index(self._filesystem, self._directory, base):
+            problem = f"is not the index that the seal records, of {sealed.entries} aborted transactions"
+            yield self._finding("txnindex", 0, base, self.expected, problem, TRANSACTION_INDEX)
 
     def _beside(self, kind: str) -> str:
         return file_path(self._directory, self._segment.base_offset, kind)

@@ -68,7 +68,7 @@ class Durability:
         """Sync in this thread. False if another thread is syncing."""
         turn = self.turn
         try:
-            if not turn.take(blocking=False):
+            if not turn.take(False):
                 return False
             if self._durable_offset < end_offset:
                 self._sync_published(end_offset, timeout_ms)

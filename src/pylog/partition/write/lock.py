@@ -64,7 +64,7 @@ class WriteLock:
                 timeout_ms=0,
             )
         try:
-            if not turn.take(blocking=False) and not turn.take(timeout=seconds_to_wait(timeout_ms / 1000)):
+            if not turn.take(False) and not turn.take(timeout=seconds_to_wait(timeout_ms / 1000)):
                 raise self._timed_out(timeout_ms)
             try:
                 lock = self._lock

@@ -65,7 +65,7 @@ class LogEnd:
         if (
             state is None
             or segment is None
-            or state != self._state
+            or state is not self._state
             or segment.next_offset != state.log_end_offset
             or not segment.size_bytes == state.written_end == segment.file.size()
         ):
@@ -224,7 +224,7 @@ class LogEnd:
 
     def publish_end(self, grant: Grant, state: CommitState, segment: SegmentWriter, least_timestamp_ms: int) -> None:
         """Make everything up to the segment's end visible. No record is before ``least_timestamp_ms``."""
-        end, open_offset = segment.next_offset, self.producers.first_open_offset
+        end, open_offset = segment.next_offset, self.producers.first_open_offset()
         stable = end if open_offset is None else max(open_offset, state.log_start_offset)
         self.has_open_transactions = open_offset is not None
         self._state = grant.publish(state.advanced(segment.size_bytes, end, stable, least_timestamp_ms))

@@ -22,8 +22,18 @@ from pylog.interrupts import own
 from pylog.partition.commit_slots import CommitSlotsReader
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
-from pylog.segment import Seal, SealBuilder, SegmentScan, check_home, check_seal, rising_seal, write_seal
-from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, file_name, offsets_of
+from pylog.partition.read.aborted import folded
+from pylog.segment import (
+    AbortedDigest,
+    Seal,
+    SealBuilder,
+    SegmentScan,
+    check_home,
+    check_seal,
+    rising_seal,
+    write_seal,
+)
+from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, TRANSACTION_INDEX, file_name, offsets_of
 from pylog.turn import NOT_MINE, Turn
 
 logger = logging.getLogger("pylog.partition")
@@ -32,6 +42,7 @@ LEFTOVERS_PER_ROLL = 2  # a long history is sealed in time, and no append pays f
 _STEP_BYTES = 1 << 20
 _CHECKED_PER_ROLL_BYTES = 1 << 20
 _BATCH_COSTS_BYTES = 16 << 10  # a batch or a seal takes as long as checking this many bytes more
+_HEADERS_COST_LESS = 64  # than a batch's checksum, about
 _COMPRESSED_COSTS = 4  # times the bytes of a batch, to decompress it
 
 
@@ -178,9 +189,10 @@ class Sealer:
     def _seal(self, base: int) -> Iterator[int]:
         file = self._directory.filesystem.open_readable(self._directory.file_path(base, LOG))
         try:
-            builder = SealBuilder(self._directory.home)
+            builder, has_markers = SealBuilder(self._directory.home), False
             scan = SegmentScan(file, 0, file.size(), next_offset=base)
             for position, header in scan:
+                has_markers = has_markers or header.is_control
                 front = scan.front(position)
                 builder.add(position, header, front, scan.least_timestamp_ms(position, header))
                 yield header.size_bytes * (_COMPRESSED_COSTS if header.codec else 1)
@@ -188,9 +200,34 @@ class Sealer:
             file.close()
         if scan.problem is not None:
             raise scan.damage()
-        seal = builder.build()
+        seal = builder.build(aborted=(yield from self._aborted(base)) if has_markers else AbortedDigest(0, 0))
+        self._compare_index(base, seal)
         applies = partial(self._applies, base, seal)
         write_seal(self._directory.filesystem, self._directory.path, base, seal, applies=applies)
+
+    def _aborted(self, base: int) -> Generator[int, None, AbortedDigest | None]:
+        """What the transaction index must be, by the batches; None if what producers did before them is unknown."""
+        directory = self._directory
+        segments = directory.segments()
+        if segments.bases[:1] != (0,) and not snapshots.is_whole(directory.filesystem, directory.path, base):
+            logger.warning(
+                "%r: the snapshot at %d is lost or damaged; the seal will not record the aborted transactions",
+                directory.path, base,
+            )  # fmt: skip
+            return None
+        producers = snapshots.load(directory.filesystem, directory.path, segments, base, now_ms=0)
+        found = []
+        for header, aborted in folded(directory, producers, base):
+            if aborted is not None:
+                found.append(aborted)
+            yield header.size_bytes // _HEADERS_COST_LESS
+        return AbortedDigest.of(found)
+
+    def _compare_index(self, base: int, seal: Seal) -> None:
+        directory = self._directory
+        if seal.aborted is not None and not seal.aborted.matches_index(directory.filesystem, directory.path, base):
+            path = directory.file_path(base, TRANSACTION_INDEX)
+            logger.warning("%r is lost or damaged; readers will read its segment instead", path)
 
     def _applies(self, base: int, seal: Seal) -> bool:
         """Whether the segment at this path now is closed, and the one that was read.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TypeVar
 
-from pylog.codec.batch import BatchView, read_header, stamp
+from pylog.codec.batch import BatchView, stamp
 from pylog.codec.control import ControlType, build_marker
 from pylog.codec.format import CONTROL_BIT, INT64_MAX, LOG_APPEND_TIME_BIT
 from pylog.errors import (
@@ -50,6 +50,7 @@ T = TypeVar("T")
 
 LOG_APPEND_TIME = "LogAppendTime"
 _COORDINATOR_EPOCH = 0  # there is no coordinator
+_LAST_END_OFFSET = INT64_MAX - MAX_RELATIVE_OFFSET
 _OTHER_TIMES = CONTROL_BIT | LOG_APPEND_TIME_BIT  # the records do not have the producer's times
 
 
@@ -58,6 +59,7 @@ class PartitionWriter:
 
     def __init__(self, directory: PartitionDirectory) -> None:
         self._directory = directory
+        self._now_ms = directory.clock.now_ms
         self._lock = WriteLock(directory)
         self._sealer = Sealer(directory)
         self.failed_syncs = FailedSyncs(directory)
@@ -104,10 +106,10 @@ class PartitionWriter:
             raise grant.forked()
         state, segment = self._end.current(grant)
         settings = grant.settings or grant.read_settings()
-        append_time = self._directory.clock.now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
-        stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
-        header = read_header(batch)
-        is_control = header.attributes & CONTROL_BIT
+        append_time = self._now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
+        header = stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
+        attributes = header.attributes
+        is_control = attributes & CONTROL_BIT
         self._check(0 if is_control else len(batch), state, settings, expected_offset)
         if require_ongoing is not None:
             require_ongoing()
@@ -117,14 +119,13 @@ class PartitionWriter:
             if earlier is not None:
                 timestamp_ms = -1 if append_time is None else earlier.timestamp_ms
                 return AppendResult(earlier.first_offset, earlier.last_offset, timestamp_ms, True)
-        now_ms = self._directory.clock.now_ms
-        is_due = segment.is_due_to_roll(header, settings.segment_bytes, settings.segment_ms, now_ms)
+        is_due = segment.is_due_to_roll(header, settings.segment_bytes, settings.segment_ms, self._now_ms)
         try:
             if is_due:
                 state, segment = self._end.roll(grant, state, segment)
             position = segment.size_bytes
             least_ms = min_timestamp_ms
-            if least_ms is None or header.attributes & _OTHER_TIMES:
+            if least_ms is None or attributes & _OTHER_TIMES:
                 least_ms = BatchView(batch, header).least_timestamp_ms()
             segment.append(batch, header)
             if is_control:
@@ -135,8 +136,9 @@ class PartitionWriter:
         except BaseException as error:
             self._end.take_back(grant, error)
             raise
-        last_offset = header.base_offset + header.last_offset_delta
-        return AppendResult(header.base_offset, last_offset, -1 if append_time is None else append_time, False)
+        timestamp_ms = -1 if append_time is None else append_time
+        # half as long as AppendResult(...)
+        return tuple.__new__(AppendResult, (header.base_offset, segment.next_offset - 1, timestamp_ms, False))
 
     def _check(
         self, size_bytes: int, state: CommitState, settings: PartitionSettings, expected_offset: int | None
@@ -147,7 +149,7 @@ class PartitionWriter:
                 log_end_offset=state.log_end_offset,
                 expected_offset=expected_offset,
             )
-        if state.log_end_offset > INT64_MAX - MAX_RELATIVE_OFFSET:
+        if state.log_end_offset > _LAST_END_OFFSET:
             raise NotAppended(
                 f"{self._directory.path} ends at offset {state.log_end_offset}: no offsets are left, they end at {INT64_MAX}",
                 log_end_offset=state.log_end_offset,
@@ -178,7 +180,6 @@ class PartitionWriter:
 
     # Transactions
 
-    @property
     def has_open_transactions(self) -> bool:
         """Whether a transaction was open after the last append here. Takes no lock."""
         return self._end.has_open_transactions

@@ -15,9 +15,9 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pylog.codec.batch import number
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT32_MAX, INT64_MAX, MAX_SEQUENCE
+from pylog.codec.header import number
 from pylog.errors import CorruptSegment, InvalidPartition, PylogError, TopicNotFound
 from pylog.interrupts import own
 from pylog.spark.sink.directory import SinkDirectory, is_staged_name
