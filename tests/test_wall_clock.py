@@ -25,6 +25,7 @@ ALLOWED = {
     "partition/partition_log.py PartitionLog.append_records": "the timestamp of a record that has none",
     "producer/accumulator.py Accumulator.__init__": "the timestamp of a record that has none",
     "producer/producer.py Producer.__init__": "the timestamp of a record that has none",
+    "partition/write/writer.py PartitionWriter.__init__": "the age of a segment whose batches have no time",
     "partition/write/writer.py PartitionWriter._append": "LogAppendTime; the age of a segment whose batches have no time",
     "partition/write/writer.py PartitionWriter._rewrite_segment": "a producer is forgotten after a day, as by Kafka",
     "partition/repair/recovery.py _rebuild_from": "a producer is forgotten a day after its last record, as by Kafka",

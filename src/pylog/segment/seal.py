@@ -43,8 +43,7 @@ HOME_LIMIT_BYTES = 80  # a topic's id has at most 64 characters, a partition's n
 _HEAD = Struct(">8shhIqqqii")
 _CRC = Struct(">I")
 _BODY_START = _HEAD.size + _CRC.size
-_ENTRY_BYTES = 8
-_TIME_BYTES = 8
+_ENTRY_BYTES = _TIME_BYTES = 8
 _LEAST_BATCH_BYTES = HEADER_BYTES
 _PIECE_BYTES = 64 << 10
 _NEXT_BASE = Struct(">q")
