@@ -7,7 +7,6 @@ that nothing reads.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
@@ -38,8 +37,6 @@ from pylog.partition.write.writer import PartitionWriter
 from pylog.segment import SegmentReader, read_seal
 from pylog.segment.naming import CLEANED, CLEANER_LOCK, LOG, OFFSET_INDEX, SWAP, TRANSACTION_INDEX, UNSYNCED
 
-logger = logging.getLogger("pylog.partition")
-
 _PARTS_MAX = 1 << 16
 
 
@@ -56,6 +53,8 @@ def compact(log: PartitionLog, options: CompactionOptions | None = None) -> Comp
         if not lock.try_acquire() or not lock.is_in_place():
             return CompactionReport(0, 0, skipped=("another process is compacting the partition",))
         return _Compaction(directory, writer, options or CompactionOptions()).run()
+    except own(FileNotFoundError) as error:
+        raise directory.missing(error) from error
     finally:
         lock.release()
         lock.close()
@@ -67,8 +66,9 @@ def planned(log: PartitionLog, options: CompactionOptions) -> Plan:
 
 
 def _plan(directory: PartitionDirectory, state: CommitState, options: CompactionOptions) -> Plan:
-    bases = directory.segments().up_to(state.active_base).bases
-    closed = [_closed(directory, base, end) for base, end in pairwise(bases)]
+    segments = directory.segments()
+    seen = directory.seen_by(segments)
+    closed = [_closed(seen, base, end) for base, end in pairwise(segments.up_to(state.active_base).bases)]
     return plan(state, closed, read_first_dirty(directory), options, directory.clock.now_ms())
 
 
