@@ -126,6 +126,7 @@ class _Compaction:
                 part, parts = 0, self._more(parts)
                 continue
             counts = self._rewrite(found, keys)
+            keys = None  # before the next map takes as much memory
             dropped += counts.dropped
             part += 1
         write_first_dirty(directory, found.end)
