@@ -345,7 +345,11 @@ BEHIND_THE_LOCK = (
     ),
     ("partition/repair/", r"partition\.(write|partition|partition_log)\b", "repair knows nothing of the writer"),
     ("partition/verify/", r"partition\.(write|grant|partition|partition_log)\b", "the check of a log only reads"),
-    ("(?!partition/(write|repair)/)", r"partition\.grant\b", "only write and repair change a partition"),
+    (
+        "(?!partition/(write|repair|compact)/)",
+        r"partition\.grant\b",
+        "only write, repair and compact change a partition",
+    ),
     (
         "spark/source/",
         r"partition\.(?!(read|segments|directory|commit_slots)\b)",
@@ -384,7 +388,11 @@ def test_only_who_holds_the_lock_loads_what_writes(file: str) -> None:
         ("partition/directory.py", "from pylog.segment.writer import SegmentWriter", "readers load it"),
         ("partition/repair/recovery.py", "from pylog.partition.write import writer", "knows nothing of the writer"),
         ("partition/verify/segment.py", "from pylog.partition.write import writer", "only reads"),
-        ("partition/partition_log.py", "from pylog.partition.grant import Grant", "only write and repair change"),
+        (
+            "partition/partition_log.py",
+            "from pylog.partition.grant import Grant",
+            "only write, repair and compact change",
+        ),
         ("spark/source/batch.py", "from pylog.partition.write import writer", "executors load what reads"),
         ("spark/source/batch.py", "def f():\n    from pylog.partition import Partition", "executors load what reads"),
     ],

@@ -29,6 +29,8 @@ ALLOWED = {
     "partition/write/writer.py PartitionWriter._rewrite_segment": "a producer is forgotten after a day, as by Kafka",
     "partition/repair/recovery.py _rebuild_from": "a producer is forgotten a day after its last record, as by Kafka",
     "partition/write/log_end.py LogEnd._attach": "a producer is forgotten a day after its last record, as by Kafka",
+    "partition/compact/engine.py _plan": "min_compaction_lag_ms says how old a record must be",
+    "partition/compact/engine.py _Compaction.__init__": "the delete horizon, delete_retention_ms from now",
     "manager/opening.py open_directory": "when the log was created, for people to read",
     "cli/records.py _delete": "how long ago, in the user's words",
     "cleaner/cleaner.py Cleaner.maintain": "the age of records, by which retention deletes",

@@ -97,7 +97,7 @@ def sized_decoders(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             opened.remove(self.size_bytes)
 
     def sized(view: BatchView, topic: str, partition: int, limit_bytes: int) -> Any:
-        return Sized(decoder_of(view, topic, partition, limit_bytes), len(view._payload(limit_bytes)))
+        return Sized(decoder_of(view, topic, partition, limit_bytes), len(view.payload(limit_bytes)))
 
     monkeypatch.setattr(BatchView, "decoder", sized)
     return opened

@@ -9,6 +9,7 @@
     times.py       the timestamps in an encoder        least_time.py     a batch's least timestamp
     receipt.py     what an encoder returns             by_partition.py   records by partition
     taken.py       the records taken from it           producer_entries.py   snapshot entries
+    key_map.py     the newest offset of each key       newest.py         a batch's newest records
 
 Only this module chooses between the compiled and the readable codec: readable if
 ``PYLOG_PURE_PYTHON=1`` or if there is no compiled module. Other packages import the names here.
@@ -23,6 +24,7 @@ try:
     if environ.get("PYLOG_PURE_PYTHON", "0") not in ("", "0"):
         raise ImportError("PYLOG_PURE_PYTHON is set")
     from pylog.codec._records import (
+        KeyMap,
         Receipt,
         RecordDecoder,
         RecordEncoder,
@@ -48,6 +50,7 @@ except ImportError:
     from pylog.codec.by_partition import choose_partitions, count_plain, group_by_partition, murmur2, pick
     from pylog.codec.columns import microseconds
     from pylog.codec.header import read_header, stamp, write_header
+    from pylog.codec.key_map import KeyMap
     from pylog.codec.least_time import least_timestamp_ms
     from pylog.codec.producer_entries import check_producers, find_producer, without_expired
     from pylog.codec.receipt import Receipt
@@ -59,6 +62,7 @@ except ImportError:
 __all__ = [
     "COMPILED",
     "Columns",
+    "KeyMap",
     "Receipt",
     "RecordDecoder",
     "RecordEncoder",

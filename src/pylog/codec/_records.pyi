@@ -8,6 +8,7 @@ from pylog.codec.columns import microseconds as microseconds
 from pylog.codec.header import read_header as read_header
 from pylog.codec.header import stamp as stamp
 from pylog.codec.header import write_header as write_header
+from pylog.codec.key_map import KeyMap as KeyMap
 from pylog.codec.least_time import least_timestamp_ms as least_timestamp_ms
 from pylog.codec.producer_entries import check_producers as check_producers
 from pylog.codec.producer_entries import find_producer as find_producer

@@ -18,6 +18,7 @@ from cpython.time cimport time_ns
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from pylog.codec import faults, format
@@ -1392,3 +1393,186 @@ cdef inline bint is_ascii(const uint8_t *data, int64_t size) noexcept nogil:
     for index in range(size):
         seen |= data[index]
     return seen < 0x80
+
+
+# The newest offset of each key: see key_map.py
+
+
+cdef struct KeyEntry:
+    uint64_t high  # of the key's hash
+    uint64_t low
+    uint64_t offset  # plus one; 0: free
+
+
+cdef inline uint64_t rotated_64(uint64_t value, int bits) noexcept nogil:
+    return value << bits | value >> (64 - bits)
+
+
+cdef inline void sip_round(uint64_t *v) noexcept nogil:
+    v[0] += v[1]
+    v[1] = rotated_64(v[1], 13) ^ v[0]
+    v[0] = rotated_64(v[0], 32)
+    v[2] += v[3]
+    v[3] = rotated_64(v[3], 16) ^ v[2]
+    v[0] += v[3]
+    v[3] = rotated_64(v[3], 21) ^ v[0]
+    v[2] += v[1]
+    v[1] = rotated_64(v[1], 17) ^ v[2]
+    v[2] = rotated_64(v[2], 32)
+
+
+cdef void siphash(const uint8_t *at, int64_t size, const uint64_t *secret, uint64_t *high, uint64_t *low) noexcept nogil:
+    """SipHash-2-4 with 128 bits (Aumasson and Bernstein), of numbers in the machine's byte order."""
+    cdef uint64_t v[4]
+    cdef uint64_t word
+    cdef int64_t left = size
+    cdef int number
+    v[0] = secret[0] ^ <uint64_t>0x736F6D6570736575
+    v[1] = secret[1] ^ <uint64_t>0x646F72616E646F6D ^ 0xEE
+    v[2] = secret[0] ^ <uint64_t>0x6C7967656E657261
+    v[3] = secret[1] ^ <uint64_t>0x7465646279746573
+    while left >= 8:
+        memcpy(&word, at, 8)
+        v[3] ^= word
+        sip_round(v)
+        sip_round(v)
+        v[0] ^= word
+        at += 8
+        left -= 8
+    word = <uint64_t>size << 56
+    for number in range(left):
+        word |= <uint64_t>at[number] << (8 * number)
+    v[3] ^= word
+    sip_round(v)
+    sip_round(v)
+    v[0] ^= word
+    v[2] ^= 0xEE
+    for number in range(4):
+        sip_round(v)
+    high[0] = v[0] ^ v[1] ^ v[2] ^ v[3]
+    v[1] ^= 0xDD
+    for number in range(4):
+        sip_round(v)
+    low[0] = v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+@cython.final
+cdef class KeyMap:
+    cdef KeyEntry *entries
+    cdef uint64_t slots
+    cdef uint64_t most
+    cdef uint64_t part
+    cdef uint64_t parts
+    cdef uint64_t secret[2]
+    cdef uint64_t used
+
+    def __cinit__(self, int64_t memory_bytes, secret, uint64_t part=0, uint64_t parts=1):
+        cdef bytes given = bytes(secret)
+        if len(given) != sizeof(self.secret) or parts < 1:
+            raise ValueError(f"a secret of {len(given)} bytes, and {parts} parts; expected {sizeof(self.secret)}, and 1 or more")
+        memcpy(self.secret, PyBytes_AS_STRING(given), sizeof(self.secret))
+        self.slots = max(memory_bytes // <int64_t>sizeof(KeyEntry), 2)
+        self.most = self.slots * 9 // 10
+        self.part = part
+        self.parts = parts
+        self.entries = <KeyEntry *>calloc(self.slots, sizeof(KeyEntry))
+        if self.entries == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        free(self.entries)
+
+    @property
+    def count(self):
+        return self.used
+
+    cdef KeyEntry *find(self, const uint8_t *key, int64_t size, uint64_t *high, uint64_t *low) noexcept nogil:
+        """The key's entry, or the free one where it belongs; NULL for a key of another part."""
+        cdef uint64_t slot
+        cdef KeyEntry *entry
+        siphash(key, size, self.secret, high, low)
+        if self.parts > 1 and high[0] % self.parts != self.part:
+            return NULL
+        slot = low[0] % self.slots
+        while True:
+            entry = self.entries + slot
+            if entry.offset == 0 or (entry.low == low[0] and entry.high == high[0]):
+                return entry
+            slot += 1
+            if slot == self.slots:
+                slot = 0
+
+    cdef bint take(self, const uint8_t *key, int64_t size, uint64_t offset) noexcept nogil:
+        cdef uint64_t high = 0, low = 0
+        cdef KeyEntry *entry = self.find(key, size, &high, &low)
+        if entry == NULL:
+            return True
+        if entry.offset == 0:
+            if self.used >= self.most:
+                return False
+            self.used += 1
+            entry.high = high
+            entry.low = low
+        if offset + 1 > entry.offset:
+            entry.offset = offset + 1
+        return True
+
+    cdef bint has_later(self, const uint8_t *key, int64_t size, uint64_t offset) noexcept nogil:
+        cdef uint64_t high = 0, low = 0
+        cdef KeyEntry *entry = self.find(key, size, &high, &low)
+        return entry != NULL and entry.offset > offset + 1
+
+    def put(self, bytes key not None, int64_t offset):
+        return self.take(<const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), offset)
+
+    def is_superseded(self, bytes key not None, int64_t offset):
+        return self.has_later(<const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), offset)
+
+    def put_records(self, payload, int64_t count, int64_t base_offset, int64_t last_offset_delta, int64_t first_offset):
+        cdef View view = view_of(payload)
+        cdef Walk walk
+        open_walk(&walk, &view.memory, count, base_offset, 0, 0, last_offset_delta)
+        while walk.index < count:
+            if read_fields(&walk) or end_record(&walk, walk.end):
+                fail(&walk)
+            if walk.key_size >= 0 and base_offset + walk.delta >= first_offset:
+                if not self.take(walk.key, walk.key_size, base_offset + walk.delta):
+                    return False
+        check_end(&walk)
+        return True
+
+    def newest(
+        self, payload, int64_t count, int64_t base_offset, int64_t base_timestamp_ms, int64_t append_time_ms,
+        int64_t last_offset_delta, int64_t end_offset, bint drops_tombstones,
+    ):
+        cdef View view = view_of(payload)
+        cdef Walk walk
+        cdef bytearray left = None
+        cdef const uint8_t *start
+        cdef Py_ssize_t size = 0
+        cdef int64_t kept = 0, offset, latest_ms = INT64_MIN
+        cdef bint has_tombstones = False, stays
+        open_walk(&walk, &view.memory, count, base_offset, base_timestamp_ms, append_time_ms, last_offset_delta)
+        while walk.index < count:
+            start = walk.at
+            if read_fields(&walk) or end_record(&walk, walk.end):
+                fail(&walk)
+            offset = base_offset + walk.delta
+            stays = offset >= end_offset
+            if not stays and walk.key_size >= 0 and not (walk.value_size < 0 and drops_tombstones):
+                stays = not self.has_later(walk.key, walk.key_size, offset)
+            if stays:
+                kept += 1
+                has_tombstones |= walk.value_size < 0
+                if walk.timestamp > latest_ms:
+                    latest_ms = walk.timestamp
+                if left is not None:
+                    memcpy(PyByteArray_AS_STRING(left) + size, start, walk.end - start)
+                size += walk.end - start
+            elif left is None:
+                left = PyByteArray_FromStringAndSize(NULL, view.memory.len)
+                memcpy(PyByteArray_AS_STRING(left), walk.start, size)
+        check_end(&walk)
+        if left is not None:
+            PyByteArray_Resize(left, size)
+        return kept, bool(has_tombstones), latest_ms, left

@@ -97,11 +97,11 @@ class BatchView:
         """
         header = self.header
         return RecordDecoder(
-            self._payload(limit_bytes),
+            self.payload(limit_bytes),
             header.count,
             header.base_offset,
             header.base_timestamp_ms,
-            self._append_time_ms(),
+            self.append_time_ms(),
             topic,
             partition,
             header.last_offset_delta,
@@ -113,11 +113,11 @@ class BatchView:
         """The records as columns, in memory from ``allocate``. The caller has checked header and CRC."""
         header = self.header
         return decode_columns(
-            self._payload(limit_bytes),
+            self.payload(limit_bytes),
             header.count,
             header.base_offset,
             header.base_timestamp_ms,
-            self._append_time_ms(),
+            self.append_time_ms(),
             with_headers,
             header.last_offset_delta,
             allocate,
@@ -131,11 +131,11 @@ class BatchView:
         header = self.header
         if header.is_control or not header.count:
             return INT64_MAX
-        if (append_time_ms := self._append_time_ms()) >= 0:
+        if (append_time_ms := self.append_time_ms()) >= 0:
             return append_time_ms
         if header.codec != NONE and not limit_bytes:
             return INT64_MIN
-        return least_timestamp_ms(self._payload(limit_bytes), header.count, header.base_timestamp_ms)
+        return least_timestamp_ms(self.payload(limit_bytes), header.count, header.base_timestamp_ms)
 
     def records(self, topic: str = "", partition: int = 0) -> list[Record]:
         """Check the CRC, and return all records. For tools and tests: all are in memory at once."""
@@ -146,11 +146,13 @@ class BatchView:
             records += taken
         return records
 
-    def _payload(self, limit_bytes: int) -> Buffer:
+    def payload(self, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT) -> Buffer:
+        """The encoded records, decompressed to at most ``limit_bytes``."""
         payload = memoryview(self.buffer)[HEADER_BYTES:]
         return payload if self.header.codec == NONE else decompress(self.header.codec, payload, limit_bytes)
 
-    def _append_time_ms(self) -> int:
+    def append_time_ms(self) -> int:
+        """The timestamp of all records of a LogAppendTime batch, else -1."""
         return self.header.max_timestamp_ms if self.header.is_log_append_time else NO_TIMESTAMP
 
 

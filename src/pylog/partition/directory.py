@@ -9,13 +9,16 @@ from pylog.clock import Clock
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT64_MAX
 from pylog.errors import CorruptSegment, PylogError, TopicNotFound
-from pylog.interrupts import own
+from pylog.interrupts import own, suppress
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import FILE_BYTES, CommitSlots, CommitState
 from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.segments import Segments
-from pylog.segment.naming import COMMIT_SLOTS, LOCK, LOG, PARTITION_METADATA, file_path
+from pylog.segment.naming import COMMIT_SLOTS, LOCK, LOG, PARTITION_METADATA, SEAL, SWAP, file_path, offsets_of
+from pylog.segment.swap_view import seen_through, swap_seal
 from pylog.storage import FileSystem, while_holding, write_atomically
+
+_LISTINGS_MAX = 10  # each while another swap was finished
 
 
 class PartitionSettings(Protocol):
@@ -48,6 +51,18 @@ def another_boot(boot: int) -> int:
 def home_of(topic_id: str, number: int) -> str:
     """How the seals of a partition name it. Empty if the topic's id is unknown."""
     return f"{topic_id}-{number}" if topic_id else ""
+
+
+def segments_in(filesystem: FileSystem, path: str) -> Segments:
+    """The segments in a directory of pylog's, those being swapped as they will be."""
+    for _ in range(_LISTINGS_MAX):
+        names = filesystem.names(path)
+        segments = Segments.among(names)
+        with suppress(FileNotFoundError):  # the swap was finished meanwhile
+            for base in offsets_of(names, SEAL + SWAP):
+                segments = segments.swapped(base, swap_seal(filesystem, path, base).next_base)
+            return segments
+    raise CorruptSegment(f"a file of {path} is missing: the log of a segment that is swapped", path=path, position=0)
 
 
 class PartitionDirectory(NamedTuple):
@@ -139,7 +154,14 @@ class PartitionDirectory(NamedTuple):
         return self.filesystem.names(self.path)
 
     def segments(self) -> Segments:
-        return Segments.among(self.names())
+        """The segments as they are now. If some are being swapped, their files are those of ``seen_by`` the result."""
+        return Segments.among(self.names()) if self.is_kafka else segments_in(self.filesystem, self.path)
+
+    def seen_by(self, segments: Segments) -> PartitionDirectory:
+        """The directory, to open the files of these segments for reading."""
+        if not segments.swaps:
+            return self
+        return self._replace(filesystem=seen_through(self.filesystem, self.path, segments.swaps))
 
     def check_topic(self) -> None:
         """``TopicNotFound`` if another topic of the same name has the directory now.

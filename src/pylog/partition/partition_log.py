@@ -158,11 +158,11 @@ class PartitionLog:
 
         So a producer that numbers its batches knows after a crash which of them are in. ``DeliveryTimeout`` as for an append.
         """
-        return self._writable().next_sequence(producer_id, timeout_ms)
+        return self.writable().next_sequence(producer_id, timeout_ms)
 
     def last_batches(self, producer_id: int, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> tuple[BatchTrace, ...]:
         """The last batches of a producer that are remembered, oldest first; none if it is unknown."""
-        return self._writable().last_batches(producer_id, timeout_ms)
+        return self.writable().last_batches(producer_id, timeout_ms)
 
     def sync(self, end_offset: int, timeout_ms: int | None = None) -> None:
         """Return when everything below ``end_offset`` is on the disk. ``OutcomeUnknown`` if the disk refused.
@@ -180,7 +180,7 @@ class PartitionLog:
         ``DeliveryTimeout`` if the partition's lock is not free in time; ``StorageError``, ``CorruptSegment``.
         """
         self.view.check_open()
-        self._writable().recovered(timeout_ms)
+        self.writable().recovered(timeout_ms)
 
     def sync_as_reader(self) -> bool:
         """Make durable what the files contain, without permission to write. False if the disk refused, or had refused before."""
@@ -211,7 +211,7 @@ class PartitionLog:
 
     def open_transactions(self, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> list[tuple[int, int, int]]:
         """Producer id, epoch and first offset of every transaction that has no marker here."""
-        return self._writable().open_transactions(timeout_ms)
+        return self.writable().open_transactions(timeout_ms)
 
     def append_marker(
         self, producer_id: int, epoch: int, *, committed: bool, timeout_ms: int = DEFAULT_TIMEOUT_MS
@@ -220,7 +220,7 @@ class PartitionLog:
 
         Visible on return, not durable. Raises as ``append_batch``.
         """
-        end_offset = self._writable().append_marker(producer_id, epoch, timeout_ms, committed=committed)
+        end_offset = self.writable().append_marker(producer_id, epoch, timeout_ms, committed=committed)
         self._notify()
         return end_offset
 
@@ -245,7 +245,7 @@ class PartitionLog:
 
     def roll(self) -> None:
         """Close the active segment and begin a new one, unless it is empty."""
-        self._writable().roll(DEFAULT_TIMEOUT_MS)
+        self.writable().roll(DEFAULT_TIMEOUT_MS)
 
     def delete_before(
         self, offset: int, allowed: Callable[[CommitState], bool] | None = None, timeout_ms: int = DEFAULT_TIMEOUT_MS
@@ -254,9 +254,9 @@ class PartitionLog:
 
         ``allowed`` is called with the partition's lock; if it is false, nothing is done.
         """
-        return self._writable().delete_before(require_whole("offset", offset), timeout_ms, allowed)
+        return self.writable().delete_before(require_whole("offset", offset), timeout_ms, allowed)
 
-    def _writable(self) -> PartitionWriter:
+    def writable(self) -> PartitionWriter:
         if self.writer is None:
             raise self._read_only()
         return self.writer

@@ -19,15 +19,24 @@ class SegmentInfo(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """The base offsets, rising, and the offsets of the producer snapshots in the same listing."""
+    """The base offsets, rising, and the offsets of the producer snapshots in the same listing.
+
+    ``swaps`` are the bases whose files a compaction is replacing: open them through ``PartitionDirectory.seen_by``.
+    """
 
     bases: tuple[int, ...]
     snapshots: tuple[int, ...] = ()
+    swaps: tuple[int, ...] = ()
 
     @classmethod
     def among(cls, names: Sequence[str]) -> Segments:
         """Of the names in a directory."""
         return cls(tuple(base_offsets(names)), tuple(offsets_of(names, SNAPSHOT)))
+
+    def swapped(self, base: int, next_base: int) -> Segments:
+        """With the segment at ``base`` in the place of all up to ``next_base``."""
+        bases = {at for at in self.bases if not base < at < next_base} | {base}
+        return self._replace(bases=tuple(sorted(bases)), swaps=(*self.swaps, base))
 
     def floor(self, offset: int) -> int | None:
         """The segment that contains ``offset`` if any does."""

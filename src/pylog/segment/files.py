@@ -122,6 +122,11 @@ class SegmentFiles(NamedTuple):
         dense = rising_seal(self.filesystem, self.directory, self.base) is None
         return SegmentScan(file, 0, end, next_offset=self.base, dense=dense, check_crc=False)
 
+    def gap_end(self, offset: int) -> int:
+        """The next segment's base, if the last batch ends before ``offset`` and its seal says that none is missing."""
+        seal = rising_seal(self.filesystem, self.directory, self.base)
+        return offset if seal is None else seal.gap_end(offset)
+
     def replace_indexes(self) -> None:
         """Put the indexes that were made under the suffix ``.rewrite`` in place."""
         for path in (self.path(OFFSET_INDEX), self.path(TIME_INDEX)):

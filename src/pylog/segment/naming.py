@@ -20,17 +20,22 @@ SEAL = ".seal"
 UNSYNCED = ".unsynced"
 DELETED = ".deleted"  # after the name of a retired file
 REWRITE = ".rewrite"  # after the name of a copy of a log, or of an index that is made again
+CLEANED = ".cleaned"  # after the name of a file that compaction is writing
+SWAP = ".swap"  # after the name of one that is whole; it counts while the segment has a seal of this name
 
 COMMIT_SLOTS = ".commit"
 LOCK = ".lock"
 EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+CLEANER_LOCK = ".cleaner-lock"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 
 _DIGITS = 20
 _OFFSET_MAX = 2**63 - 2**31  # offsets are int64, and a segment has offsets up to 2**31 after its base
 SEGMENT_KINDS = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, TIMES, UNSYNCED, SEAL)
+CLEANED_KINDS = (TRANSACTION_INDEX, OFFSET_INDEX, TIME_INDEX, LOG)  # besides the seal, in the order of a swap
 _COPIED = (LOG, OFFSET_INDEX, TIME_INDEX)
-_SINGLE_FILES = frozenset({COMMIT_SLOTS, LOCK, EPOCH_CHECKPOINT, PARTITION_METADATA})
+_SINGLE_FILES = frozenset({COMMIT_SLOTS, LOCK, EPOCH_CHECKPOINT, PARTITION_METADATA, CLEANER_LOCK, CLEANER_CHECKPOINT})
 
 
 def file_name(base_offset: int, kind: str) -> str:
@@ -60,7 +65,8 @@ def is_unfinished_snapshot(name: str) -> bool:
 def is_leftover(name: str) -> bool:
     """Whether nothing reads a file of this name: a crash left it, or an earlier version wrote it.
 
-    It is a retired file of a segment, or an unfinished copy of a log, index, seal, snapshot or lock.
+    It is a retired file of a segment, or an unfinished copy of a log, index, seal, snapshot or lock. What compaction has
+    written is one too, unless a swap is under way: finish that first (``partition/repair/swaps.py``).
     """
     if name.endswith(TEMPORARY):
         target, _, of_process = name.removesuffix(TEMPORARY).rpartition(".")
@@ -68,7 +74,12 @@ def is_leftover(name: str) -> bool:
         return is_unfinished_snapshot(name) or (
             is_temporary and re.fullmatch("[0-9]+-[0-9a-f]+", of_process) is not None
         )
-    kinds: Sequence[str] = (*(kind + DELETED for kind in SEGMENT_KINDS), *(kind + REWRITE for kind in _COPIED), TIMES)
+    kinds: Sequence[str] = (
+        *(kind + DELETED for kind in SEGMENT_KINDS),
+        *(kind + REWRITE for kind in _COPIED),
+        *(kind + suffix for kind in (*CLEANED_KINDS, SEAL) for suffix in (CLEANED, SWAP)),
+        TIMES,
+    )
     return any(offset_of(name, kind) is not None for kind in kinds)
 
 
@@ -82,7 +93,8 @@ def is_ours(name: str) -> bool:
 
 def may_hold_records(name: str) -> bool:
     """Whether a file of this name contains records unless it is empty: a log, a retired one, or a copy."""
-    return offset_of(name.removesuffix(DELETED).removesuffix(REWRITE), LOG) is not None
+    whole = name.removesuffix(DELETED).removesuffix(REWRITE).removesuffix(CLEANED).removesuffix(SWAP)
+    return offset_of(whole, LOG) is not None
 
 
 def base_offsets(names: Sequence[str]) -> list[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import count
 
 from pylog.codec.batch import BatchHeader, BatchView, check_header, header_crc, read_header, size_at
 from pylog.codec.control import read_marker
@@ -27,6 +28,7 @@ logger = logging.getLogger("pylog.segment")
 _WINDOW_BYTES = 4 << 10
 _LARGE_BYTES = 4 << 20  # a batch of more is checked in pieces before it is read whole
 BATCH_LIMIT_BYTES = 128 << 20
+_NUMBERS = count()  # of the readers of this process: a position counts in the file that it was found in
 
 
 class SegmentReader:
@@ -58,6 +60,7 @@ class SegmentReader:
         self._end_offset = end_offset
         self._seal: Seal | None = None
         self._seal_was_read = False
+        self.number = next(_NUMBERS)
         self.base_offset = base_offset
         self.path = file_path(directory, base_offset, LOG)
         self._file = filesystem.open_readable(self.path)

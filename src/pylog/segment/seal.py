@@ -43,8 +43,7 @@ HOME_LIMIT_BYTES = 80  # a topic's id has at most 64 characters, a partition's n
 _HEAD = Struct(">8shhIqqqii")
 _CRC = Struct(">I")
 _BODY_START = _HEAD.size + _CRC.size
-_ENTRY_BYTES = 8
-_TIME_BYTES = 8
+_ENTRY_BYTES = _TIME_BYTES = 8
 _LEAST_BATCH_BYTES = HEADER_BYTES
 _PIECE_BYTES = 64 << 10
 _NEXT_BASE = Struct(">q")
@@ -350,15 +349,18 @@ def _plausible_size(file: ReadableFile, segment_bytes: int) -> int:
 
 def read_seal(filesystem: FileSystem, directory: str, base_offset: int, segment_bytes: int) -> Seal | None:
     """The seal of a segment of this size, or None if it has none. Never reads more than such a seal can be long."""
-    path = file_path(directory, base_offset, SEAL)
     try:
-        file: ReadableFile = filesystem.open_readable(path)
+        return decode_seal_file(filesystem.open_readable(file_path(directory, base_offset, SEAL)), segment_bytes)
     except own(FileNotFoundError):
         return None
+
+
+def decode_seal_file(file: ReadableFile, segment_bytes: int) -> Seal:
+    """The seal in an open file, which is closed. Never reads more than the seal of such a segment can be long."""
     try:
         size = _plausible_size(file, segment_bytes)
         front = file.pread(_BODY_START, 0)  # a file that cannot be a seal is not read whole
-        return decode(file.pread(size, 0) if front.startswith(MAGIC) else front, path)
+        return decode(file.pread(size, 0) if front.startswith(MAGIC) else front, file.path)
     finally:
         file.close()
 

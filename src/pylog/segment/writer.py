@@ -40,10 +40,11 @@ class SegmentWriter:
         index_interval_bytes: int,
         index_max_bytes: int,
         index_suffix: str = "",
+        log_suffix: str = "",
     ) -> None:
-        """Open the files, and create missing ones. ``attach`` must follow.
+        """Open the files, and create missing ones. ``attach`` must follow, or ``rebuild_start`` for new ones.
 
-        ``index_suffix`` is added to the names of new indexes that will replace the present ones.
+        ``index_suffix`` is added to the names of new indexes that will replace the present ones, ``log_suffix`` to the log's.
         """
         self._filesystem = filesystem
         self._directory = directory
@@ -51,7 +52,7 @@ class SegmentWriter:
         self._offset_entries_max = index_max_bytes // _OFFSET_ENTRY_BYTES
         self._time_entries_max = index_max_bytes // _TIME_ENTRY_BYTES - 1  # one is kept for closing
         self.base_offset = base_offset
-        self.file = self._opened(LOG)
+        self.file = self._opened(LOG + log_suffix)
         self._offsets = OffsetIndexWriter(self._opened(OFFSET_INDEX + index_suffix), base_offset)
         self._times = TimeIndexWriter(self._opened(TIME_INDEX + index_suffix), base_offset)
         self.size_bytes = 0

@@ -73,6 +73,8 @@ class AbortedTransactions:
             )
         except own(FileNotFoundError):
             if base in self._checked:
+                # A log is removed before its index: without this look, a removed index would say "no aborts".
+                directory.filesystem.size(directory.file_path(base, LOG))
                 self._without.add(base)
             return
         try:

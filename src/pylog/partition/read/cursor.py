@@ -8,11 +8,15 @@ from pylog.codec.batch import BatchView
 
 
 class Cursor(NamedTuple):
-    """Where to read next. ``base`` and ``position`` are the place in the file, -1 if the offset must be looked up."""
+    """Where to read next. ``base`` and ``position`` are the place in the file, -1 if the offset must be looked up.
+
+    The position counts only in the file that was open as ``file_number``: compaction may replace it by another.
+    """
 
     offset: int
     base: int = -1
     position: int = -1
+    file_number: int = -1
 
 
 class Fetched(NamedTuple):

@@ -162,23 +162,26 @@ class PublishedView:
     def _assess_listed(self, slots: CommitState | None) -> CommitState:
         segments = self._list()
         last = segments.bases[-1] if segments.bases else None
-        size = 0 if last is None else self._filesystem.size(self._directory.file_path(last, LOG))
+        directory = self._directory.seen_by(segments)
+        size = 0 if last is None else directory.filesystem.size(directory.file_path(last, LOG))
         seen = slots, segments, size
         known = self._assessed
         if known is not None and known[0] == seen:
             return known[1]
-        state = self._assess_segments(slots, segments)
+        state = self._assess_segments(directory, slots, segments)
         self._assessed = seen, state
         return state
 
-    def _assess_segments(self, slots: CommitState | None, segments: Segments) -> CommitState:
+    def _assess_segments(
+        self, directory: PartitionDirectory, slots: CommitState | None, segments: Segments
+    ) -> CommitState:
         start = slots.log_start_offset if slots is not None else max((*segments.bases[:1], self._log_start))
         segments = segments.since(start)
         durable = slots.durable_offset if slots is not None else start
         if self._directory.is_kafka and segments.bases:
             found, open_offset = self._kafka_end(segments)
         else:
-            found, producers = self._end(segments, start, durable, known_durable=slots is not None)
+            found, producers = self._end(directory, segments, start, durable, known_durable=slots is not None)
             open_offset = producers.first_open_offset()
         end = found.log_end_offset
         stable = end if open_offset is None else min(open_offset, end)
@@ -199,12 +202,12 @@ class PublishedView:
         )
 
     def _end(
-        self, segments: Segments, start: int, durable: int, *, known_durable: bool
+        self, directory: PartitionDirectory, segments: Segments, start: int, durable: int, *, known_durable: bool
     ) -> tuple[Assessment, ProducerStates]:
         """Where the log ends, and its producers there."""
-        found = assess(self._directory, segments, start=start, durable_offset=durable, known_durable=known_durable)
+        found = assess(directory, segments, start=start, durable_offset=durable, known_durable=known_durable)
         kept = segments.up_to(found.active_base)
-        return found, snapshots.load(self._filesystem, self._path, kept, found.log_end_offset, now_ms=0)
+        return found, snapshots.load(directory.filesystem, self._path, kept, found.log_end_offset, now_ms=0)
 
     def _kafka_end(self, segments: Segments) -> tuple[Assessment, int | None]:
         """Where a directory of Kafka's ends, and its first open offset. Its last segment is read once, then what is added."""
@@ -214,7 +217,8 @@ class PublishedView:
             if before.found.active_base == segments.bases[-1]:
                 tail = before.grown(self._filesystem, self._path)
         if tail is None:
-            found, producers = self._end(segments, segments.bases[0], segments.bases[-1], known_durable=True)
+            bases = segments.bases
+            found, producers = self._end(self._directory, segments, bases[0], bases[-1], known_durable=True)
             tail = _KafkaTail.of(self._filesystem, self._path, found, producers)
         end = tail.found, tail.producers.first_open_offset()
         self._tail.append(tail)  # another thread may take it now

@@ -35,6 +35,7 @@ from pylog.partition.read.visibility import (
     WITH_MARKERS,
     WRITTEN,
     aborted_among,
+    out_of_range,
     readable,
     visible_end,
 )
@@ -63,15 +64,15 @@ class PartitionReader:
         ``aborted``: transactions before it that have no marker.
         """
         self._directory = directory
-        self._filesystem = directory.filesystem
         self._path = directory.path
         self.topic_partition = directory.topic_partition
         self._home = directory.home
         self.published = published
         self._decided = Undecided(0, aborted, False)
         self._tail = None if ask_outcome is None else Tail(self, published.current, ask_outcome)
-        # Threads share this object: each of these is replaced whole, and files close when the last user drops them.
+        # Threads share this object: each is replaced whole, and files close when the last user drops them.
         self._listed: tuple[tuple[int, int], Segments] | None = None
+        self._seen = directory  # as the listed segments are to be opened: compaction may be replacing some
         self._kept_for = (-1, -1)  # the active segment and version of the list that the next two belong to
         self._open: dict[tuple[int, bool, int], TimedSegmentReader] = {}
         self._aborted = AbortedTransactions(directory)
@@ -87,6 +88,9 @@ class PartitionReader:
         except own(FileNotFoundError) as error:
             raise self._directory.gone() from error
         self._keep_for(wanted)
+        if segments.swaps or self._seen is not self._directory:
+            self._seen, self._open = self._directory.seen_by(segments), {}
+            self._aborted = AbortedTransactions(self._seen)
         self._listed = wanted, segments
         return segments
 
@@ -100,11 +104,15 @@ class PartitionReader:
         return self._reread(self._segment_infos)
 
     def _reread(self, look: Callable[[], T]) -> T:
-        """Call ``look``, again with a new list of segments if what it looked for was deleted meanwhile."""
-        for _ in range(_REREADS_MAX):
+        """Call ``look``, again with a new list of segments if what it looked for was deleted or replaced meanwhile."""
+        for number in range(_REREADS_MAX):
+            version = self.published.current().segments_version
             try:
                 return look()
-            except own(FileNotFoundError, OffsetOutOfRange):
+            except own(FileNotFoundError, OffsetOutOfRange, CorruptSegment) as error:
+                is_same = version == self.published.current().segments_version
+                if isinstance(error, CorruptSegment) and number and is_same:
+                    raise
                 self.close()
         raise CorruptSegment(f"{self._path}: a segment file is missing", path=self._path, position=0)
 
@@ -115,24 +123,26 @@ class PartitionReader:
         for base in segments.bases:
             path = self._directory.file_path(base, LOG)
             following = segments.after(base)
-            size = state.written_end if following is None else self._filesystem.size(path)
+            size = state.written_end if following is None else self._seen.filesystem.size(path)
             found.append(SegmentInfo(base, state.log_end_offset if following is None else following, size, path))
         return tuple(found)
 
     def cuts(self, start: int, end: int, piece_bytes: int) -> list[int]:
         """Offsets that cut the range into pieces of about ``piece_bytes``, by the indexes. See ``split_points.py``."""
-        state = self.published.current()
-        return list(cuts(self._directory, self._segments_since(state, start), state, start, end, piece_bytes))
+        return list(cuts(*self._indexed(start), start, end, piece_bytes))
 
     def first_cut(self, start: int, end: int, piece_bytes: int) -> int:
         """The first of them, else ``end``. Reads nothing after it."""
-        state = self.published.current()
-        return next(cuts(self._directory, self._segments_since(state, start), state, start, end, piece_bytes), end)
+        return next(cuts(*self._indexed(start), start, end, piece_bytes), end)
 
     def size_bytes(self, start: int, end: int, enough: int | None = None) -> int:
         """About how many bytes of segments contain this range, by the indexes. ``enough``: stop counting there."""
+        return size_bytes(*self._indexed(start), start, end, enough)
+
+    def _indexed(self, start: int) -> tuple[PartitionDirectory, Segments, CommitState]:
         state = self.published.current()
-        return size_bytes(self._directory, self._segments_since(state, start), state, start, end, enough)
+        segments = self._segments_since(state, start)
+        return self._seen, segments, state
 
     def _segments_since(self, state: CommitState, offset: int) -> Segments:
         """Segments that may contain the offset or later ones. The directory is not listed if that is only the active one."""
@@ -157,7 +167,7 @@ class PartitionReader:
             if token is not None and token == quiet_token:
                 return Fetched([], cursor, cursor.offset, token)
             if not state.log_start_offset <= cursor.offset <= state.log_end_offset:
-                raise self._out_of_range(cursor.offset, state)
+                raise out_of_range(self.topic_partition, cursor.offset, state)
             end = limit = visible_end(state, isolation_level, visibility)
             undecided = self._decided
             try:
@@ -174,13 +184,13 @@ class PartitionReader:
             except own(CorruptSegment) as damage:
                 if not f"{damage.facts.get('path', self._path)}/".startswith(f"{self._path}/"):
                     raise  # of the table of transactions
-                if is_reopened:
+                if is_reopened and self.published.current().segments_version == state.segments_version:
                     resumes_at = damage.facts.get("next_offset")
                     if resumes_at is not None and resumes_at <= cursor.offset:  # a wrong seal must not lead backwards
                         damage.facts.update(next_position=None, next_offset=None)
                     damage.facts.update(self.topic_partition._asdict(), offset=cursor.offset)
                     raise
-                is_reopened = True  # a copy may have replaced it after a failed sync: reopen it
+                is_reopened = True  # a copy, or compaction, may have replaced it: reopen it
             self.close()
             cursor = Cursor(cursor.offset)
         raise CorruptSegment(
@@ -215,21 +225,13 @@ class PartitionReader:
             base = segments.floor(offset)
         following = None if base is None else segments.after(base)
         end_offset = state.log_end_offset if following is None else following
-        found = None
         if base is not None and path == self._directory.file_path(base, LOG):
-            with suppress(FileNotFoundError), closing(self._filesystem.open_readable(path)) as file:
+            with suppress(FileNotFoundError), closing(self._seen.filesystem.open_readable(path)) as file:
                 segment, end = self.segment(base, state, following)
                 found = next_whole(segment, file, damage, offset, end, end_offset)
-        return Cursor(max(end_offset, offset + 1)) if found is None else Cursor(found[1], base or 0, found[0])
-
-    def _out_of_range(self, offset: int, state: CommitState) -> OffsetOutOfRange:
-        topic, number = self.topic_partition
-        return OffsetOutOfRange(
-            f"offset {offset} of {topic}-{number} is out of range: the log holds {state.log_start_offset} "
-            f"to {state.log_end_offset}",
-            topic=topic, partition=number, offset=offset,
-            earliest=state.log_start_offset, latest=state.log_end_offset,
-        )  # fmt: skip
+                if found is not None:
+                    return Cursor(found[1], base, found[0], segment.number)
+        return Cursor(max(end_offset, offset + 1))
 
     def _fetch(
         self,
@@ -270,7 +272,7 @@ class PartitionReader:
             if following is None and not state.written_end:
                 break  # its file may be missing: a roll publishes it first
             segment, end = self.segment(base, state, following)
-            known = cursor.base == base and 0 <= cursor.position <= end
+            known = cursor.file_number == segment.number and 0 <= cursor.position <= end
             expected = offset if known else None if offset > base else base
             position = cursor.position if known else segment.locate(offset, end) if expected is None else 0
             batches: list[BatchView] | None = None
@@ -288,7 +290,7 @@ class PartitionReader:
                     raise self._missing(base, position, offset, batches[0].header.base_offset)
                 for view in batches:
                     position += len(view.buffer)
-                return batches, Cursor(batches[-1].header.last_offset + 1, base, position)
+                return batches, Cursor(batches[-1].header.last_offset + 1, base, position, segment.number)
             if following is not None and offset < following and (known_end := segment.gap_end(offset)) < following:
                 raise self._missing(base, position, known_end, following)
             cursor, base = Cursor(max(offset, following or 0), base), following
@@ -310,7 +312,7 @@ class PartitionReader:
         segment = opened.get(key)
         if segment is None:
             segment = TimedSegmentReader(
-                self._filesystem, self._path, base, closed=closed, dense=not self._directory.is_kafka,
+                self._seen.filesystem, self._path, base, closed=closed, dense=not self._directory.is_kafka,
                 home=self._home, end_offset=following,
                 batch_limit_bytes=lambda: self._directory.settings().max_message_bytes,
             )  # fmt: skip
@@ -354,8 +356,6 @@ class PartitionReader:
         segments = self.segments(state)  # first: a new list drops what is known of the old one
         with closing(self._aborted.since(batches[0].base_offset, state, segments)) as transactions:
             return aborted_among(batches, chain(transactions, unmarked))
-
-    # By time
 
     def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first record whose timestamp is at or after ``timestamp_ms``; None if there is none."""

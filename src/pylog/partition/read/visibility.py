@@ -11,8 +11,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable
 
 from pylog.codec.batch import BatchView
-from pylog.errors import ConfigError
+from pylog.errors import ConfigError, OffsetOutOfRange
 from pylog.index import AbortedTransaction
+from pylog.model import TopicPartition
 from pylog.partition.commit_slots import CommitState
 
 READ_UNCOMMITTED = "read_uncommitted"
@@ -36,6 +37,17 @@ def visible_end(state: CommitState, isolation_level: str, visibility: str) -> in
     """The offset after the last record that such a reader may see."""
     end = state.high_watermark if visibility == WRITTEN else min(state.high_watermark, state.durable_offset)
     return min(end, state.last_stable_offset) if isolation_level == READ_COMMITTED else end
+
+
+def out_of_range(partition: TopicPartition, offset: int, state: CommitState) -> OffsetOutOfRange:
+    """The error for an offset that the log does not hold."""
+    topic, number = partition
+    return OffsetOutOfRange(
+        f"offset {offset} of {topic}-{number} is out of range: the log holds {state.log_start_offset} "
+        f"to {state.log_end_offset}",
+        topic=topic, partition=number, offset=offset,
+        earliest=state.log_start_offset, latest=state.log_end_offset,
+    )  # fmt: skip
 
 
 def aborted_among(batches: list[BatchView], transactions: Iterable[AbortedTransaction]) -> set[int]:

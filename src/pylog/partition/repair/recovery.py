@@ -22,9 +22,10 @@ from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
 from pylog.partition.read.aborted import aborted_again, differing_digest
 from pylog.partition.read.assessment import Assessment, assess
+from pylog.partition.repair import swaps
 from pylog.partition.repair.failed_syncs import FailedSyncs
 from pylog.partition.segments import Segments
-from pylog.segment import SegmentReader
+from pylog.segment import SegmentReader, rising_seal
 from pylog.segment.files import SegmentFiles, free, names_of, remove_orphans, retire, sweep
 from pylog.segment.naming import LOG, REWRITE
 from pylog.segment.writer import INDEX_ENTRY_BYTES, SegmentWriter
@@ -43,6 +44,11 @@ def recover(
     ``CorruptSegment`` for damage that may not be cut (see ``assessment.py``); then nothing was changed.
     """
     directory = grant.directory
+    if swaps.are_under_way(directory.names()):
+        if slots is not None and slots.boot == directory.boot:
+            slots = swaps.finish_published(grant, slots)
+        else:
+            swaps.finish(grant)
     listed = segments = directory.segments()
     start = slots.log_start_offset if slots is not None else segments.bases[0] if segments.bases else 0
     durable = slots.durable_offset if slots is not None else start
@@ -203,7 +209,8 @@ def _reindex(grant: Grant, base: int) -> None:
     segment.finish()
     following = segment.next_offset
     segment.close()
-    grant.segment_files(base).sync_derived(following)
+    files = grant.segment_files(base)
+    files.sync_derived(files.gap_end(following))
 
 
 def _remake_aborted(grant: Grant, kept: Segments, base: int) -> None:
@@ -233,8 +240,9 @@ def remake_derived(grant: Grant, base: int, producers: ProducerStates) -> None:
     segment.finish()
     segment.close()
     files.replace_indexes()
-    snapshots.save(files.filesystem, files.directory, producers, segment.next_offset)
-    files.sync_derived(segment.next_offset)
+    following = files.gap_end(segment.next_offset)
+    snapshots.save(files.filesystem, files.directory, producers, following)
+    files.sync_derived(following)
 
 
 def _rebuild_closed(
@@ -286,4 +294,7 @@ def _rebuild(grant: Grant, segment: SegmentWriter, end: int, producers: Producer
         transaction = snapshots.fold(producers, header, position, segment.file)
         if transaction is not None:
             aborted.append(transaction)
-    files.replace_aborted(aborted)
+    if (
+        rising_seal(files.filesystem, files.directory, files.base) is None
+    ):  # compaction has dropped the batches of aborts
+        files.replace_aborted(aborted)

@@ -99,6 +99,15 @@ class History:
         """Batches were lost: what producers did in them is unknown."""
         self._producers = None
 
+    def begin_compacted(self, base: int, next_base: int) -> None:
+        """The batches of the next segment no longer show what producers did: snapshots inside of it are not compared."""
+        for offset in [at for at in self._snapshots if base < at < next_base]:
+            del self._snapshots[offset]
+
+    def end_compacted(self, next_base: int) -> None:
+        """Only the snapshot at its end shows it."""
+        self._producers = self._snapshots.pop(next_base, None)
+
     def take(self, header: BatchHeader, marker: Marker | None) -> AbortedTransaction | None:
         """Fold a batch in; the transaction it aborted, if it is an abort marker."""
         ends = marker is not None and marker.type in (ControlType.COMMIT, ControlType.ABORT)

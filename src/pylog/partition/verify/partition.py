@@ -10,7 +10,7 @@ from pylog.errors import FormatVersionError, StorageError
 from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import FILE_BYTES, CommitState, latest
-from pylog.partition.directory import boot_of, home_of
+from pylog.partition.directory import boot_of, home_of, segments_in
 from pylog.partition.producers import snapshots
 from pylog.partition.segments import Segments
 from pylog.partition.verify.findings import Finding, Problem, VerifyReport
@@ -19,6 +19,7 @@ from pylog.partition.verify.producer_ids import ProducerIdCheck, ProducerIdRange
 from pylog.partition.verify.segment import CheckedSegment, SegmentCheck
 from pylog.segment import BATCH_LIMIT_BYTES
 from pylog.segment.naming import COMMIT_SLOTS, LOG, OFFSET_INDEX, base_offsets, file_path, offset_of
+from pylog.segment.swap_view import seen_through
 from pylog.storage import FileSystem, read_whole
 
 
@@ -84,7 +85,11 @@ class _PartitionCheck:
             yield Finding("directory", self._directory, 0, None, None, str(error))
             return
         yield from self._read_published()  # first, so that the rest is at least as new
-        segments = Segments.among(self._filesystem.names(self._directory))
+        if self._is_kafka:
+            segments = Segments.among(self._filesystem.names(self._directory))
+        else:
+            segments = segments_in(self._filesystem, self._directory)
+            self._filesystem = seen_through(self._filesystem, self._directory, segments.swaps)
         if self._state is not None:
             segments = segments.since(self._state.log_start_offset)
             if self._is_of_this_boot:
@@ -99,7 +104,14 @@ class _PartitionCheck:
             yield from self._check_base(base)
             if not self._ended_early:
                 self._is_last = segments.after(base) is None
-                yield from self._check_segment(base, segments.after(base))
+                findings = self._check_segment(base, segments.after(base))
+                first = next(findings, None)
+                if first is not None and self._is_replaced(first):
+                    self._expected, self._ended_early = None, False
+                    self._history.forget()
+                elif first is not None:
+                    yield first
+                    yield from findings
         yield from self._check_end()
         yield from self._history.producer_ids.result()
         if self._is_kafka or self._state is None:
@@ -230,6 +242,19 @@ class _PartitionCheck:
         self._history.forget()
         problem = f"the file has {end} bytes, a segment has at most {INT32_MAX}; it was not looked into"
         return Finding("segment", file_path(self._directory, base, LOG), INT32_MAX, base, following, problem)
+
+    def _is_replaced(self, finding: Finding) -> bool:
+        """Whether compaction or a copy has changed segments since they were listed: then a finding may be of two files."""
+        state, now = self._state, None if self._is_kafka else self._published()
+        return (
+            self._is_of_this_boot
+            and state is not None
+            and now is not None
+            and now.boot == state.boot
+            and now.segments_version != state.segments_version
+            and finding.end_offset is not None
+            and finding.end_offset <= state.active_base
+        )
 
     def _was_deleted(self, base: int, following: int | None) -> bool:
         """Whether a segment that was there a moment ago was deleted in order: the log start is after it now."""

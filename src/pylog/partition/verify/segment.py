@@ -81,6 +81,8 @@ class SegmentCheck:
             except own(CorruptSegment, FormatVersionError, StorageError) as damage:
                 wrong_seal = self._finding("seal", 0, segment.base_offset, None, str(damage), SEAL)
         self._dense = not segment.is_kafka and (seal is None or seal.is_dense)
+        if seal is not None and not seal.is_dense:
+            self._history.begin_compacted(segment.base_offset, seal.next_base)
         reader = SegmentReader(
             self._filesystem, self._directory, segment.base_offset, closed=seal is not None, dense=not segment.is_kafka,
             batch_limit_bytes=lambda: segment.batch_limit_bytes,
@@ -100,6 +102,8 @@ class SegmentCheck:
                 yield from beside
             if seal is not None:
                 self.expected = seal.gap_end(self.expected)
+                if not seal.is_dense:
+                    self._history.end_compacted(seal.next_base)
         finally:
             reader.close()
             file.close()

@@ -22,6 +22,7 @@ from pylog.partition.directory import PartitionDirectory
 from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
+from pylog.partition.repair import swaps
 from pylog.partition.repair.failed_syncs import FailedSyncs
 from pylog.partition.repair.recovery import recover
 from pylog.partition.segments import Segments
@@ -135,6 +136,9 @@ class LogEnd:
         if segment.file.size() >= state.written_end:
             segment.attach(state.written_end, state.log_end_offset)
             names = self._directory.names()
+            if swaps.are_under_way(names):  # a process that compacted the partition has died
+                state = swaps.finish_published(grant, state)
+                names = self._directory.names()
             snapshots.remove_unfinished(self._directory.filesystem, self._directory.path, names)
             segments = Segments.among(names).up_to(state.active_base)
             self.producers = snapshots.load(

@@ -23,7 +23,16 @@ from pylog.partition.commit_slots import CommitSlotsReader
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
 from pylog.partition.read.aborted import folded
-from pylog.segment import AbortedDigest, Seal, SealBuilder, SegmentScan, check_home, check_seal, write_seal
+from pylog.segment import (
+    AbortedDigest,
+    Seal,
+    SealBuilder,
+    SegmentScan,
+    check_home,
+    check_seal,
+    rising_seal,
+    write_seal,
+)
 from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, TRANSACTION_INDEX, file_name, offsets_of
 from pylog.turn import NOT_MINE, Turn
 
@@ -244,6 +253,8 @@ class Sealer:
                 slots.close()
             if state is None or state.boot != directory.boot or state.active_base <= base:
                 return False
+            if rising_seal(directory.filesystem, directory.path, base) is not None:
+                return False  # compacted meanwhile
             file = directory.filesystem.open_readable(directory.file_path(base, LOG))
         except own(FileNotFoundError):
             return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import TypeVar
 
 from pylog.codec.batch import BatchView, stamp
 from pylog.codec.control import ControlType, build_marker
@@ -44,6 +45,8 @@ from pylog.segment.writer import MAX_RELATIVE_OFFSET
 from pylog.storage import after_fork_in_child
 
 logger = logging.getLogger("pylog.partition")
+
+T = TypeVar("T")
 
 LOG_APPEND_TIME = "LogAppendTime"
 _COORDINATOR_EPOCH = 0  # there is no coordinator
@@ -295,7 +298,19 @@ class PartitionWriter:
                 raise
             logger.warning("%s; deleting records all the same, to make room", error)
 
-    # For durability.py and partition.py
+    # For durability.py, partition.py and compact/
+
+    def change_segments(self, work: Callable[[Grant, CommitState], T], timeout_ms: int) -> T:
+        """Call ``work``, which changes closed segments, with the lock and the published state; returns its result."""
+
+        def change(grant: Grant) -> T:
+            state, _ = self._end.current(grant)
+            try:
+                return work(grant, state)
+            finally:
+                self._end.forget()  # the next use reads what is published
+
+        return self._lock.holding(timeout_ms, change)
 
     def publish_durable(self, end_offset: int, synced: Collection[int], timeout_ms: int) -> bool:
         """Publish that all below ``end_offset`` is on the disk, after syncs of the segments ``synced``.

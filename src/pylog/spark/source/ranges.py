@@ -183,8 +183,11 @@ class _RangeReader:
         return Cursor(first)
 
     def _goes_on_with(self, now: CommitState) -> bool:
-        """Whether Kafka has rolled since; if so, reopen: segments may be compacted or merged."""
-        if not self._source.is_kafka or now.active_base == self._reader.published.current().active_base:
+        """Whether segments may have been compacted or merged since: Kafka has rolled, or the list has another version."""
+        known = self._reader.published.current()
+        if now.active_base == known.active_base and (
+            self._source.is_kafka or now.segments_version == known.segments_version
+        ):
             return False
         self._reader.close()
         self._reader = self._reader_of(now)

@@ -1,0 +1,68 @@
+"""Puts a finished ``.cleaned`` segment in the place of those that it was made of.
+
+Before the partition's lock is taken, its files get the suffix ``.swap``, durably; nothing reads them yet. Under the lock the
+seal gets the name ``<base>.seal.swap``, which decides. ``repair/swaps.py`` does the rest, here or after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pylog.errors import StorageError
+from pylog.interrupts import own
+from pylog.limits import DEFAULT_TIMEOUT_MS
+from pylog.partition.commit_slots import CommitState, next_version
+from pylog.partition.directory import PartitionDirectory
+from pylog.partition.grant import Grant
+from pylog.partition.repair import swaps
+from pylog.partition.write.writer import PartitionWriter
+from pylog.segment.naming import CLEANED, CLEANED_KINDS, SEAL, SWAP, UNSYNCED
+
+
+def swap_in(directory: PartitionDirectory, writer: PartitionWriter, bases: Sequence[int], end: int) -> None:
+    """Replace the segments at ``bases``, which end before ``end``. Durable on return.
+
+    ``StorageError`` if others have changed them meanwhile: then nothing was replaced.
+    """
+    filesystem, base = directory.filesystem, bases[0]
+    try:
+        for kind in CLEANED_KINDS:
+            path = directory.file_path(base, kind)
+            filesystem.replace(path + CLEANED, path + SWAP)
+        filesystem.sync_directory(directory.path)
+    except own(FileNotFoundError) as error:
+        raise _changed(directory, base) from error
+
+    def decide(grant: Grant, state: CommitState) -> None:
+        _require_unchanged(directory, bases, end, state)
+        state = grant.publish(state.successor(segments_version=next_version(state.segments_version)))
+        path = directory.file_path(base, SEAL)
+        filesystem.replace(path + CLEANED, path + SWAP)
+        swaps.finish_published(grant, state)
+
+    writer.change_segments(decide, DEFAULT_TIMEOUT_MS)
+
+
+def _require_unchanged(directory: PartitionDirectory, bases: Sequence[int], end: int, state: CommitState) -> None:
+    """The segments are those that were read, and what was made of them is there. A recovery removes it."""
+    filesystem, base = directory.filesystem, bases[0]
+    segments = directory.segments().up_to(state.active_base)
+    at = segments.bases.index(base) if base in segments.bases else 0
+    made = [directory.file_path(base, kind) + SWAP for kind in CLEANED_KINDS]
+    made.append(directory.file_path(base, SEAL) + CLEANED)
+    if (
+        list(segments.bases[at : at + len(bases) + 1]) != [*bases, end]
+        or end > min(state.durable_offset, state.active_base)
+        or not all(map(filesystem.exists, made))
+        or any(filesystem.exists(directory.file_path(each, UNSYNCED)) for each in bases)
+    ):
+        raise _changed(directory, base)
+
+
+def _changed(directory: PartitionDirectory, base: int) -> StorageError:
+    path = directory.path
+    return StorageError(
+        f"segments of {path} from offset {base} on were changed while they were compacted; they stay as they are, and the next "
+        "compaction begins again",
+        path=path, offset=base,
+    )  # fmt: skip

@@ -1,0 +1,76 @@
+"""Finishes the swap of a segment that compaction has made, also for a process that died. The caller holds the lock.
+
+From the moment that ``<base>.seal.swap`` has its name, the swap is decided: it can only be finished, and repeating it
+changes nothing. Readers are right at each step (``segment/swap_view.py``). The seal is the last to get its plain name,
+after all other names are durable: so a power failure leaves the decision, or the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pylog.interrupts import suppress
+from pylog.partition.commit_slots import CommitState, next_version
+from pylog.partition.grant import Grant
+from pylog.segment.files import names_of, retire
+from pylog.segment.naming import (
+    CLEANED_KINDS,
+    DELETED,
+    SEAL,
+    SNAPSHOT,
+    SWAP,
+    TRANSACTION_INDEX,
+    base_offsets,
+    file_name,
+    file_path,
+    is_leftover,
+    offsets_of,
+)
+from pylog.segment.swap_view import swap_seal
+from pylog.storage import FileSystem
+
+
+def are_under_way(names: Sequence[str]) -> bool:
+    """Whether a swap was decided and not finished."""
+    return bool(offsets_of(names, SEAL + SWAP))
+
+
+def finish_published(grant: Grant, state: CommitState) -> CommitState:
+    """Finish what is under way, and publish a new version of the list of segments before and after.
+
+    Returns the published state. Before: a process that has listed the segments earlier, and reads on, must notice.
+    """
+    state = grant.publish(state.successor(segments_version=next_version(state.segments_version)))
+    finish(grant)
+    return grant.publish(state.successor(segments_version=next_version(state.segments_version)))
+
+
+def finish(grant: Grant) -> None:
+    """Finish what is under way. ``CorruptSegment`` if the seal that decided it is damaged; ``StorageError``.
+
+    Replaced files keep the suffix ``.deleted``: removing large ones takes long, and needs no lock.
+    """
+    grant.check()
+    directory = grant.directory
+    filesystem, path = directory.filesystem, directory.path
+    names = directory.names()
+    filesystem.sync_directory(path)  # the decision, before anything is removed
+    for base in offsets_of(names, SEAL + SWAP):
+        next_base = swap_seal(filesystem, path, base).next_base
+        for gone in [at for at in base_offsets(names) if base < at < next_base]:
+            retire(filesystem, path, [*names_of(names, gone), file_name(gone, SNAPSHOT)])
+        for kind in CLEANED_KINDS:
+            with suppress(FileNotFoundError):  # renamed before
+                filesystem.replace(file_path(path, base, kind) + SWAP, file_path(path, base, kind))
+        filesystem.sync_directory(path)
+        filesystem.replace(file_path(path, base, SEAL) + SWAP, file_path(path, base, SEAL))
+        aborts = file_path(path, base, TRANSACTION_INDEX)
+        if filesystem.exists(aborts) and not filesystem.size(aborts):
+            filesystem.remove(aborts)
+
+
+def free_replaced(filesystem: FileSystem, directory: str, names: Iterable[str]) -> None:
+    """Remove, of these names, the files that a swap has replaced. Needs no lock."""
+    for name in names:
+        if name.endswith(DELETED) and is_leftover(name):
+            filesystem.remove(f"{directory}/{name}")

@@ -1,0 +1,309 @@
+"""Compaction against a model: after any history, exactly the records stay that Kafka's rules name, each as it was."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pylog.codec import KeyMap, RecordEncoder
+from pylog.codec.batch import build_batch
+from pylog.codec.format import CODEC_NAMES
+from pylog.codec.key_map import SECRET_BYTES
+from pylog.model import Headers, Record
+from pylog.partition import Partition
+from pylog.partition.commit_slots import CommitState
+from pylog.partition.compact.engine import compact, planned
+from pylog.partition.compact.options import CompactionOptions
+from pylog.partition.compact.plan import ClosedSegment, groups, is_due, plan
+from pylog.testing.manual_clock import ManualClock
+from tests.partition.logs import START_MS, append_encoded, marker, open_partition, problems
+from tests.storage.filesystems import OtherBoot
+
+RETENTION_MS = 5_000
+KEYS = [None, b"", b"a", b"b", b"c", b"a longer key"]
+
+
+class Sent(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+
+
+@dataclass
+class Batch:
+    """What the model knows of one batch."""
+
+    end: int
+    records: dict[int, Sent]
+    producer_id: int = -1
+    is_transactional: bool = False
+    is_aborted: bool = False
+    horizon_ms: int | None = None
+
+
+@dataclass
+class Model:
+    batches: list[Batch] = field(default_factory=list)
+    open: dict[int, list[Batch]] = field(default_factory=dict)
+    sequences: dict[int, int] = field(default_factory=dict)
+
+    def compact(self, end: int, now_ms: int) -> None:
+        done = [batch for batch in self.batches if batch.end <= end]
+        newest = {
+            record.key: offset
+            for batch in done
+            if not batch.is_aborted
+            for offset, record in batch.records.items()
+            if record.key is not None
+        }
+        for batch in done:
+            is_past = batch.horizon_ms is not None and now_ms >= batch.horizon_ms
+            batch.records = {
+                offset: record
+                for offset, record in batch.records.items()
+                if not batch.is_aborted
+                and newest.get(record.key) == offset
+                and (record.value is not None or not is_past)
+            }
+            if batch.horizon_ms is None and any(record.value is None for record in batch.records.values()):
+                batch.horizon_ms = now_ms + RETENTION_MS
+
+    def records(self, *, committed: bool) -> dict[int, Sent]:
+        return {
+            offset: record
+            for batch in self.batches
+            if not (committed and batch.is_aborted)
+            for offset, record in batch.records.items()
+        }
+
+
+headers = st.lists(st.tuples(st.sampled_from(["h", "ä"]), st.sampled_from([None, b"", b"x"])), max_size=2).map(tuple)
+record = st.builds(
+    Sent,
+    st.sampled_from(KEYS),
+    st.sampled_from([None, b"", b"v", b"value" * 20]),
+    headers,
+    st.integers(START_MS - 1000, START_MS + 1000),
+)
+step = st.one_of(
+    st.tuples(
+        st.just("send"),
+        st.lists(record, min_size=1, max_size=5),
+        st.sampled_from([-1, -1, 1, 2]),  # without a producer, or of one
+        st.booleans(),
+        st.integers(0, len(CODEC_NAMES) - 1),
+    ),
+    st.tuples(st.just("end"), st.sampled_from([1, 2]), st.booleans()),
+    st.tuples(st.just("roll")),
+    st.tuples(st.just("compact"), st.integers(0, 2 * RETENTION_MS), st.sampled_from([48, 1 << 16])),
+)
+
+
+def send(
+    partition: Partition, model: Model, sent: list[Sent], producer_id: int, in_transaction: bool, codec: int
+) -> None:
+    in_transaction = producer_id >= 0 and (in_transaction or producer_id in model.open)
+    encoder = RecordEncoder(1 << 20)
+    for each in sent:
+        encoder.append(each.timestamp_ms, each.key, each.value, each.headers)
+    producer = {}
+    if producer_id >= 0:
+        sequence = model.sequences.get(producer_id, 0)
+        model.sequences[producer_id] = sequence + len(sent)
+        producer = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+    base = append_encoded(partition, build_batch(encoder, codec=codec, transactional=in_transaction, **producer))
+    batch = Batch(base + len(sent), {base + at: each for at, each in enumerate(sent)}, producer_id, in_transaction)
+    model.batches.append(batch)
+    if in_transaction:
+        model.open.setdefault(producer_id, []).append(batch)
+
+
+def end_transaction(partition: Partition, model: Model, producer_id: int, committed: bool) -> None:
+    for batch in model.open.pop(producer_id, ()):
+        batch.is_aborted = not committed
+    append_encoded(partition, marker(producer_id, 0, commit=committed))
+
+
+def found(partition: Partition, isolation_level: str) -> dict[int, Sent]:
+    records: list[Record] = list(partition.scan(isolation_level=isolation_level))
+    assert [r.offset for r in records] == sorted({r.offset for r in records})
+    return {r.offset: Sent(r.key, r.value, r.headers, r.timestamp_ms) for r in records}
+
+
+dirty = ("send", [Sent(b"dirty", b"", (), START_MS)], -1, False, 0)
+twice_more = [("roll",), ("compact", 1, 1 << 16), dirty, ("roll",), ("compact", RETENTION_MS, 1 << 16)]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(step, min_size=5, max_size=40))
+def test_exactly_what_the_rules_name_stays(steps: list[tuple[object, ...]]) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        directory, clock, model = Path(root) / "t-0", ManualClock(START_MS), Model()
+        partition = open_partition(directory, clock=clock, segment_bytes=1 << 14, index_interval_bytes=100)
+        for name, *arguments in [*steps, *twice_more]:
+            if name == "send":
+                send(partition, model, *arguments)
+            elif name == "end" and arguments[0] in model.open:
+                end_transaction(partition, model, *arguments)
+            elif name == "roll":
+                partition.log.roll()
+            elif name == "compact":
+                clock.advance(arguments[0] / 1000)
+                partition.log.sync(partition.latest_offset)
+                options = CompactionOptions(delete_retention_ms=RETENTION_MS, memory_bytes=arguments[1])
+                report = compact(partition.log, options)
+                if report.passes:
+                    model.compact(report.cleaned_to, clock.now_ms())
+                assert found(partition, "read_uncommitted") == model.records(committed=False)
+                if not model.open:
+                    assert found(partition, "read_committed") == model.records(committed=True)
+                assert problems(directory) == []
+        partition.close()
+        for path in directory.glob("*.snapshot"):
+            path.unlink()
+        again = open_partition(directory, OtherBoot(), clock=clock)  # from the segments alone
+        assert found(again, "read_uncommitted") == model.records(committed=False)
+        for producer_id, sequence in model.sequences.items():
+            assert again.log.next_sequence(producer_id) == sequence
+        again.close()
+
+
+@pytest.mark.parametrize("memory_bytes", [72, 24 * 40, 1 << 16])
+def test_keys_that_do_not_fit_are_taken_in_parts(tmp_path: Path, memory_bytes: int) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    for number in range(120):
+        encoder = RecordEncoder(1 << 20)
+        encoder.append(START_MS, b"%d" % (number % 30), b"%d" % number, ())
+        append_encoded(partition, build_batch(encoder))
+    partition.log.roll()
+    partition.log.sync(120)
+    report = compact(partition.log, CompactionOptions(memory_bytes=memory_bytes))
+    assert [record.offset for record in partition.scan()] == [*range(90, 120)]
+    assert (report.passes > 1) is (memory_bytes < 24 * 34)
+    assert (report.records_kept, report.records_dropped) == (30, 90)
+
+
+def test_a_second_process_does_not_compact_at_the_same_time(tmp_path: Path) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    filesystem = partition.log.directory.filesystem
+    lock = filesystem.lock(str(tmp_path / "t-0" / ".cleaner-lock"))
+    assert lock.try_acquire()
+    assert compact(partition.log).skipped == ("another process is compacting the partition",)
+    lock.close()
+    assert compact(partition.log).skipped == ("nothing is dirty",)
+
+
+def test_an_open_transaction_ends_what_can_be_compacted(tmp_path: Path) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    model = Model()
+    send(partition, model, [Sent(b"a", b"1", (), START_MS)], -1, False, 0)
+    partition.log.roll()
+    send(partition, model, [Sent(b"a", b"2", (), START_MS)], 1, True, 0)
+    partition.log.roll()
+    partition.log.sync(2)
+    found_plan = planned(partition.log, CompactionOptions())
+    assert (found_plan.end, found_plan.reason) == (1, "a transaction is open")
+
+
+# Pure parts
+
+
+def segment(base: int, end: int, size_bytes: int = 100, greatest_ms: int = 0) -> ClosedSegment:
+    return ClosedSegment(base, end, size_bytes, 8, greatest_ms)
+
+
+def state(end: int, *, stable: int | None = None, durable: int | None = None, start: int = 0) -> CommitState:
+    return CommitState(
+        sequence=2, boot=1, leader_epoch=0, active_base=end, written_end=0, log_end_offset=end,
+        durable_offset=end if durable is None else durable, last_stable_offset=end if stable is None else stable,
+        log_start_offset=start, high_watermark=end, segments_version=0, least_timestamp_ms=0,
+    )  # fmt: skip
+
+
+CLOSED = [segment(0, 10), segment(10, 20), segment(20, 30, greatest_ms=900)]
+
+
+@pytest.mark.parametrize(
+    ("published", "checkpoint", "options", "expected"),
+    [
+        (state(30), -1, CompactionOptions(), (0, 30, 3, "")),
+        (state(30), 10, CompactionOptions(), (10, 30, 3, "")),
+        (state(30), 99, CompactionOptions(), (0, 30, 3, "")),
+        (state(30, stable=25), 10, CompactionOptions(), (10, 20, 2, "a transaction is open")),
+        (state(30, durable=19), 0, CompactionOptions(), (0, 10, 1, "what follows is not durable")),
+        (state(30, start=15), 10, CompactionOptions(), (15, 30, 2, "")),
+        (
+            state(30), 0, CompactionOptions(min_compaction_lag_ms=200),
+            (0, 20, 2, "records are younger than min_compaction_lag_ms"),
+        ),
+        (state(30, durable=5), 0, CompactionOptions(), (0, 0, 0, "what follows is not durable")),
+    ],
+)  # fmt: skip
+def test_what_can_be_compacted(
+    published: CommitState, checkpoint: int, options: CompactionOptions, expected: tuple[int, int, int, str]
+) -> None:
+    made = plan(published, CLOSED, checkpoint, options, 1000)
+    assert (made.first_dirty, made.end, len(made.segments), made.reason) == expected
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "options", "expected"),
+    [
+        (0, CompactionOptions(), True),
+        (20, CompactionOptions(), False),
+        (20, CompactionOptions(min_cleanable_dirty_ratio=0.3), True),
+        (20, CompactionOptions(max_compaction_lag_ms=50), True),
+        (30, CompactionOptions(max_compaction_lag_ms=50), False),
+    ],
+)
+def test_when_a_compaction_is_due(checkpoint: int, options: CompactionOptions, expected: bool) -> None:
+    assert is_due(plan(state(30), CLOSED, checkpoint, options, 1000), options, 1000) is expected
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 1 << 31), st.integers(0, 3000), st.integers(0, 50)), max_size=20),
+    st.integers(100, 4000),
+    st.integers(8, 100),
+)
+def test_groups_are_neighbours_that_fit(sizes: list[tuple[int, int, int]], size_bytes: int, index_bytes: int) -> None:
+    closed, base = [], 0
+    for span, size, index in sizes:
+        closed.append(ClosedSegment(base, base + span, size, index))
+        base += span
+    made = groups(closed, size_bytes, index_bytes)
+    assert [each for group in made for each in group] == closed
+    for group in made:
+        assert len(group) == 1 or (
+            sum(each.size_bytes for each in group) <= size_bytes
+            and sum(each.index_bytes for each in group) <= index_bytes
+            and group[-1].end - group[0].base < 1 << 31
+        )
+
+
+@given(st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 1 << 40)), max_size=40), st.integers(1, 4))
+def test_the_map_of_keys_knows_the_newest_offset_of_each(puts: list[tuple[bytes, int]], parts: int) -> None:
+    maps = [KeyMap(24 * 100, b"s" * SECRET_BYTES, part, parts) for part in range(parts)]
+    newest: dict[bytes, int] = {}
+    for key, offset in puts:
+        assert all(part.put(key, offset) for part in maps)
+        newest[key] = max(newest.get(key, -1), offset)
+    for key, offset in newest.items():
+        assert sum(part.is_superseded(key, offset - 1) for part in maps) == 1
+        assert not any(part.is_superseded(key, offset) for part in maps)
+    assert sum(part.count for part in maps) == len(newest)
+    assert not any(part.is_superseded(b"none of them", 0) for part in maps)
+
+
+def test_a_full_map_refuses_another_key_and_takes_a_known_one() -> None:
+    keys = KeyMap(24 * 10, b"s" * SECRET_BYTES)
+    taken = [number for number in range(20) if keys.put(b"%d" % number, number)]
+    assert taken == [*range(9)]
+    assert keys.put(b"3", 100)
+    assert keys.is_superseded(b"3", 99)

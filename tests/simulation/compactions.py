@@ -1,0 +1,194 @@
+"""A partition whose closed segments are compacted on the simulated machine, and what must hold whatever happens meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from random import Random
+
+from pylog import Log, ProducerRecord
+from pylog.codec import RecordEncoder
+from pylog.codec.batch import build_batch
+from pylog.codec.control import ControlType, build_marker
+from pylog.partition.compact.engine import compact
+from pylog.partition.compact.options import CompactionOptions, CompactionReport
+from pylog.testing.machine import Machine, RandomWalk, Schedule, Strategy, all_schedules
+from tests.simulation.crashes import PROBLEMS_MAX, Found
+from tests.simulation.races import shortened
+
+ROOT = "/log"
+TOPIC = "t"
+CONFIG = {"segment_bytes": 4096, "index_interval_bytes": 64}
+Records = dict[int, tuple[bytes | None, bytes | None]]
+OPTIONS = CompactionOptions(delete_retention_ms=1000, memory_bytes=24 * 64)
+
+
+def transactional(key: bytes, value: bytes, producer_id: int) -> bytearray:
+    encoder = RecordEncoder(1 << 16)
+    encoder.append(1000, key, value, ())
+    return build_batch(encoder, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
+
+
+def staged(seed: int) -> Machine:
+    """Three closed segments of few keys, with tombstones, an aborted and a committed transaction; all durable."""
+    machine = Machine(seed, tear_writes=True)
+    with machine.process().open_log(ROOT) as log:
+        log.create_topic(TOPIC, **CONFIG)
+        partition = log.partition(TOPIC, 0)
+        for number in range(3):
+            for at in range(4):
+                value = None if (number, at) == (1, 2) else b"%d-%d" % (number, at)
+                partition.append([ProducerRecord(value, key=b"k%d" % at, timestamp_ms=1000 + at)], acks=1)
+            for producer_id, kind in ((1, ControlType.ABORT), (2, ControlType.COMMIT)):
+                if number == producer_id - 1:
+                    partition.log.append_batch(transactional(b"k1", b"of %d" % producer_id, producer_id))
+                    partition.log.append_batch(build_marker(kind, producer_id, 0, 0, 1000))
+            partition.append([ProducerRecord(b"x" * 100, key=b"long", timestamp_ms=1000)], acks=1)
+            partition.log.roll()
+        partition.append([ProducerRecord(b"last", key=b"k0", timestamp_ms=1000)], acks="all")
+    return machine
+
+
+def committed(log: Log) -> Records:
+    """What a reader of the topic sees, by offset. Fails if offsets do not rise."""
+    found: Records = {}
+    before = -1
+    for record in log.partition(TOPIC, 0).scan(isolation_level="read_committed"):
+        assert record.offset > before, f"offset {record.offset} after {before}"
+        before = record.offset
+        found[record.offset] = record.key, record.value
+    return found
+
+
+def table(records: Records) -> dict[bytes | None, bytes]:
+    made: dict[bytes | None, bytes] = {}
+    for _, (key, value) in sorted(records.items()):
+        made.pop(key, None)
+        if value is not None:
+            made[key] = value
+    return made
+
+
+def compact_in(log: Log) -> CompactionReport:
+    return compact(log.partition(TOPIC, 0).log, OPTIONS)
+
+
+def check(machine: Machine, original: Records) -> None:
+    """A reader without write permission, and then the next writer, find all newest records, at their offsets."""
+    with machine.process().open_log(ROOT, read_only=True) as log:
+        _check_records(committed(log), original)
+        assert not (found := log.verify().problems), found
+    with machine.process().open_log(ROOT) as log:
+        partition = log.partition(TOPIC, 0)
+        end = partition.append([ProducerRecord(b"more", key=b"k9", timestamp_ms=1000)], acks="all").base_offset
+        grown = {**original, end: (b"k9", b"more")}
+        _check_records(committed(log), grown)
+        assert not (found := log.verify().problems), found
+        compact_in(log)
+        _check_records(committed(log), grown)
+        assert not (found := log.verify().problems), found
+        names = partition.log.directory.names()
+        assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))], names
+        assert len(committed(log)) <= 8, committed(log)
+
+
+def _check_records(found: Records, original: Records) -> None:
+    wrong = {offset: record for offset, record in found.items() if original.get(offset) != record}
+    assert not wrong, wrong
+    assert table(found) == table(original), (found, original)
+
+
+# What meets a compaction, each in a process of its own that has the log open, and has read it
+
+
+def compacting(log: Log, _original: Records) -> None:
+    compact_in(log)
+
+
+def reading(log: Log, original: Records) -> None:
+    """Committed records, from the start and from the middle. Nothing is missing, whatever is superseded meanwhile."""
+    _check_records(committed(log), original)
+    middle = len(original) // 2
+    partition = log.partition(TOPIC, 0)
+    for record in partition.scan(middle, isolation_level="read_committed"):
+        assert original.get(record.offset) == (record.key, record.value), record
+    found = partition.offset_for_time(1003)
+    assert found is not None
+
+
+def appending(log: Log, original: Records) -> None:
+    for number in range(2):
+        partition = log.partition(TOPIC, 0)
+        offset = partition.append([ProducerRecord(b"%d" % number, key=b"a", timestamp_ms=1000)], acks="all").base_offset
+        original[offset] = b"a", b"%d" % number
+    partition.log.roll()
+
+
+def ending_a_transaction(log: Log, original: Records) -> None:
+    """Of a producer that has none there so far: it is aborted."""
+    partition = log.partition(TOPIC, 0)
+    partition.log.append_batch(transactional(b"k3", b"aborted", 7))
+    partition.log.append_marker(7, 0, committed=False)
+
+
+MEETING = {work.__name__: work for work in (compacting, reading, appending, ending_a_transaction)}
+
+
+def meet(name: str, strategy: Strategy, seed: int, checked: set[int]) -> list[str]:
+    """What is wrong after a compaction and another work ran together, in the order of ``strategy``."""
+    machine = _stage(seed).copy()
+    original = dict(_original(seed))
+    schedule = Schedule(machine, strategy)
+    for work in (compacting, MEETING[name]):
+        process = machine.process()
+        log = process.open_log(ROOT)
+        committed(log)
+        schedule.add(process, partial(work, log, original))
+    try:
+        schedule.run()
+        mark = hash(tuple(sorted(machine.disk.contents().items())))
+        if mark not in checked:
+            check(machine, original)
+            checked.add(mark)
+    except Exception as error:  # noqa: BLE001 - told, with the order that led there
+        return [f"{name}: {type(error).__name__}: {error}"]
+    finally:
+        machine.before_step.clear()
+    return []
+
+
+@cache
+def _stage(seed: int) -> Machine:
+    return staged(seed)
+
+
+@cache
+def _original(seed: int) -> Records:
+    with _stage(seed).copy().process().open_log(ROOT) as log:
+        return committed(log)
+
+
+def in_every_order(name: str, seed: int, *, preemptions: int = 1, is_over: Callable[[], bool] = bool) -> Found:
+    """Every order with at most so many preemptions, unless ``is_over`` ends it."""
+    found, checked = Found(), set[int]()
+    problems: list[str] = []
+    for choices in all_schedules(lambda strategy: problems.extend(meet(name, strategy, seed, checked)), preemptions):
+        found.crashes += 1
+        found.problems += [f"{problem} (seed {seed}, choices {shortened(choices)})" for problem in problems]
+        problems.clear()
+        if len(found.problems) >= PROBLEMS_MAX or is_over():
+            break
+    return found
+
+
+def at_random(name: str, seed: int, runs: int) -> Found:
+    """Orders drawn at random, many of them with a few switches."""
+    found, checked = Found(), set[int]()
+    for number in range(runs):
+        switches = Random(f"{seed} {number}").choice((0.005, 0.02, 0.1, 0.5))
+        found.crashes += 1
+        problems = meet(name, RandomWalk(seed + number, switches), seed, checked)
+        found.problems += [f"{problem} (seed {seed}, run {number})" for problem in problems]
+        if len(found.problems) >= PROBLEMS_MAX:
+            break
+    return found

@@ -1,0 +1,53 @@
+"""A compaction of three segments keeps its promises after a kill, or a loss of power, at each of its steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from pylog.testing.machine import Machine, for_every_kill, for_every_power_loss
+from tests.simulation.compactions import MEETING, ROOT, at_random, check, committed, compact_in, in_every_order, staged
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_kill_at_any_step_leaves_the_newest_records(seed: int) -> None:
+    machine = staged(seed)
+    log = machine.process().open_log(ROOT)
+    original = committed(log)
+    checked = for_every_kill(machine, lambda: compact_in(log), lambda left: check(left, original))
+    assert checked > 30
+
+
+def test_a_loss_of_power_at_any_step_leaves_the_newest_records(seed: int) -> None:
+    machine = staged(seed)
+    log = machine.process().open_log(ROOT)
+    original = committed(log)
+    checked = for_every_power_loss(
+        machine, lambda: compact_in(log), lambda left: check(left, original), at_most=8, sector_bytes=512
+    )
+    assert checked > 100
+
+
+def test_a_compaction_drops_what_is_superseded(seed: int) -> None:
+    machine: Machine = staged(seed)
+    with machine.process().open_log(ROOT) as log:
+        before = committed(log)
+        report = compact_in(log)
+        assert (report.segments_before, report.segments_after) == (3, 1)
+        assert report.bytes_after < report.bytes_before
+        assert report.skipped == ()
+        left = committed(log)
+    assert len(left) < len(before)
+    check(machine, before)
+
+
+@pytest.mark.parametrize("name", MEETING)
+def test_a_compaction_meets_others_in_every_order_with_one_preemption(name: str, seed: int) -> None:
+    found = in_every_order(name, seed)
+    assert found.problems == []
+    assert found.crashes > 50
+
+
+@pytest.mark.parametrize("name", MEETING)
+def test_a_compaction_meets_others_in_any_order(name: str, seed: int) -> None:
+    assert at_random(name, seed, 60).problems == []
