@@ -165,12 +165,9 @@ class Application:
             self._attempt(producer.close)
 
     def close(self) -> None:
-        def work() -> None:
-            for each in (self._producer, self._consumer, self._log):
-                if each is not None:
-                    each.close()
-
-        self._attempt(work)
+        for each in (self._producer, self._consumer, self._log):
+            if each is not None:
+                self._attempt(each.close)
 
     def _attempt(self, work: Callable[[], None]) -> None:
         if not self.process.is_alive:
