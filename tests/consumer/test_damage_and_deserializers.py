@@ -40,7 +40,7 @@ def badly_framed(*values: bytes) -> bytearray:
         whole.append(1, None, value, ())
     batch = build_batch(whole)
     batch[-len(payload) :] = payload
-    from pylog.codec.batch import _write_crc
+    from pylog.codec.header import _write_crc
 
     _write_crc(batch)
     return batch
