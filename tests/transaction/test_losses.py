@@ -10,16 +10,18 @@ from contextlib import suppress
 
 import pytest
 
+from pylog.codec.format import INT64_MAX
 from pylog.errors import CorruptRecord, CorruptSegment, InvalidTransactionState, ProducerFenced, StorageFull
 from pylog.manager.manager import LogManager
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import OpenTransactions, Outcome, Undecided
 from pylog.testing.machine import Killed, Process, Step
-from pylog.transaction import owner as owner_module
+from pylog.transaction import unfinished
 from pylog.transaction.outcomes import Outcomes
 from pylog.transaction.owner import TransactionOwner
 from pylog.transaction.state import Status, TransactionState
 from pylog.transaction.table import Found, TransactionTable
+from pylog.transaction.unfinished import FINISHED_AT_ONCE
 from tests.transaction.stage import Owner, Stage
 
 Scenario = Callable[[], str]
@@ -147,15 +149,16 @@ def t1_commits_t2_begins_and_the_power_takes_t1s_marker() -> str:
     stage = Stage()
     owner = stage.owner()
     owner.commit({0: "T1", 1: "T1"})
-    owner.commit({2: "T2", 3: "T2"})
+    for _ in range(FINISHED_AT_ONCE):
+        owner.commit({2: "T2", 3: "T2"})
     owner.begin({2: "T3"})
     stage.lose_power()
-    found = stage.read()
-    return "" if found == {0: ["T1"], 1: ["T1"], 2: ["T2"], 3: ["T2"]} else f"T1 is lost: {found}"
+    found, later = stage.read(), ["T2"] * FINISHED_AT_ONCE
+    return "" if found == {0: ["T1"], 1: ["T1"], 2: later, 3: later} else f"T1 is lost: {found}"
 
 
 def without_waiting_for_durable_markers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owner_module, "_is_durable", lambda _: True)
+    monkeypatch.setattr(unfinished, "_durable_offset", lambda _: INT64_MAX)
 
 
 # Rule 4
@@ -253,8 +256,8 @@ def the_table_forgets_a_commit_between_two_looks_of_a_reader() -> str:
 
     def go_on() -> None:
         owner.producer.commit_transaction()
-        owner.commit({0: "T2", 1: "T2"})
-        owner.commit({0: "T3", 1: "T3"})
+        for _ in range(FINISHED_AT_ONCE):
+            owner.commit({0: "later", 1: "later"})
 
     to_do = [go_on]
 
@@ -270,7 +273,7 @@ def the_table_forgets_a_commit_between_two_looks_of_a_reader() -> str:
             reader = log.manager.partition("t", 0).reader
             undecided: Undecided = reader.undecided("written")
             if table.commit_of(*owner.identity) is None or table.commit_of(owner.identity[0], 1) is not None:
-                return "the scenario is wrong: T1 is not forgotten, or T3 is"
+                return "the scenario is wrong: T1 is not forgotten, or the last one is"
     return "" if not undecided.aborted else f"T1, which is committed, was skipped: {undecided}"
 
 

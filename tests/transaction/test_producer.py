@@ -24,9 +24,9 @@ from pylog.errors import (
 from pylog.storage import write_atomically
 from pylog.testing.machine import Killed, Process, Step
 from pylog.transaction.outcomes import Outcomes
-from pylog.transaction.owner import UNFINISHED_MAX
 from pylog.transaction.state import EPOCH_MAX
 from pylog.transaction.table import TransactionTable
+from pylog.transaction.unfinished import FINISHED_AT_ONCE, UNFINISHED_MAX
 from tests.transaction.stage import PARTITIONS, Owner, Stage, values_of
 
 BOTH = {0: "T1", 1: "T1"}
@@ -353,11 +353,11 @@ def test_the_next_owner_finishes_what_a_dead_one_has_left_and_the_table_forgets_
     later = stage.owner()
     with stage.machine.process().open_log("/log") as log:
         assert log.manager.partition("t", 1).open_transactions() == []
-    for _ in range(3):
+    for _ in range(FINISHED_AT_ONCE + 1):
         later.commit({0: "T2", 1: "T2"})
     table = later.log.manager.part(TransactionTable)
     assert table.commit_of(*dead.identity) is None
-    assert stage.read()[0] == stage.read()[1] == ["T1", "T2", "T2", "T2"]
+    assert stage.read()[0] == stage.read()[1] == ["T1", *["T2"] * (FINISHED_AT_ONCE + 1)]
 
 
 def test_after_the_last_epoch_the_producer_gets_another_id(monkeypatch: pytest.MonkeyPatch) -> None:

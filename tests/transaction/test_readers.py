@@ -18,6 +18,7 @@ from pylog.transaction.outcomes import Outcomes
 from pylog.transaction.table import TransactionTable
 from tests.spark import reading
 from tests.spark.streaming import Query
+from tests.transaction.stage import ROOT, Stage
 from tests.transaction.views import TOPIC, consumer_at, seen, seen_read_only
 
 PARTITIONS = 3
@@ -239,6 +240,48 @@ def test_a_reader_of_the_same_process_sees_no_part_of_what_is_decided_between_tw
         first = [[record.value for record in other.partition(TOPIC, number).read(0)] for number in range(PARTITIONS)]
     assert all(each in ([], [b"one", b"two"]) for each in first)
     assert seen_read_only(root) == everywhere("one", "two")
+
+
+# The deadline of a poll
+
+
+def polled_while_its_owner_dies(monkeypatch: pytest.MonkeyPatch, when: str, *, read_only: bool) -> list[bytes | None]:
+    """What a poll of 0.1 s returns, if a transaction hides a plain record until its owner dies at this time."""
+    stage = Stage()
+    owner = stage.owner()
+    owner.begin({0: "hides", 1: "hides"})
+    stage.append(0)
+
+    def end() -> None:
+        owner.process.kill()
+        stage.machine.seconds += 0.2
+
+    with (
+        stage.machine.process().open_log(ROOT, read_only=read_only) as log,
+        consumer_at(log, dict.fromkeys(range(2), 0)) as consumer,
+    ):
+        if when == "while it waits":
+            monkeypatch.setattr(log.manager, "wait_for_change", lambda *_: end())
+        else:
+            decided, asked = Outcomes.outcome, []
+
+            def outcome(*given: Any) -> Outcome:
+                asked.append(given)
+                if len(asked) == 2:  # it found the first partition undecided
+                    end()
+                return decided(*given)
+
+            monkeypatch.setattr(Outcomes, "outcome", outcome)
+        return [record.value for record in consumer.poll(0.1)]
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("when", ["while it waits", "between two partitions, when the time is over"])
+def test_a_poll_looks_after_its_deadline_once_more_at_a_transaction_that_hid_records(
+    monkeypatch: pytest.MonkeyPatch, when: str, read_only: bool
+) -> None:
+    """The owner's death changes no file, so nothing else tells it that there is something to read."""
+    assert polled_while_its_owner_dies(monkeypatch, when, read_only=read_only) == [b"plain", b"plain"]
 
 
 # Where a free lock proves nothing

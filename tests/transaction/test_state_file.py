@@ -51,6 +51,16 @@ def test_the_last_state_published_is_read_by_this_and_other_processes(states: li
     assert len(bench.data()) == FILE_BYTES
 
 
+@given(st.lists(STATES, min_size=1, max_size=4), st.binary(max_size=FILE_BYTES))
+def test_a_publisher_knows_what_is_in_the_file_without_reading_it(states: list[TransactionState], there: bytes) -> None:
+    bench = Bench()
+    bench.put(there)
+    for state in states:
+        bench.writer.publish(state)
+        assert bench.writer._known.raw == bench.data()
+        assert bench.writer._known.sequence == bench.file()._look().sequence
+
+
 @given(st.lists(STATES, min_size=2, max_size=4), st.integers(0, SLOT_BYTES - 1))
 def test_a_torn_publication_leaves_the_state_before(states: list[TransactionState], written: int) -> None:
     bench = Bench()

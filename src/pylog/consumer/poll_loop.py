@@ -40,14 +40,16 @@ class PollLoop:
     def poll_until(self, timeout_s: float, take: Callable[[int], Taken], max_records: int) -> Taken:
         """The first result of ``take(max_records)`` that is not empty, or the last at the deadline.
 
-        The deadline only counts after everything was read: an empty result means no records.
+        The deadline only counts after everything was read: an empty result means no records. A partition that ends
+        at a transaction is looked at again after the deadline: its owner may have died since, which changes no file.
         """
         clock = self._log.clock
-        deadline = clock.monotonic() + timeout_s if timeout_s else None
+        deadline = clock.monotonic() + timeout_s if timeout_s else 0.0
         while True:
             if self._woken:
                 self._woken = False
                 raise Wakeup("wakeup() was called")
+            is_last = not timeout_s or clock.monotonic() >= deadline
             self._assignment.refresh()
             try:
                 taken = take(max_records)
@@ -59,14 +61,12 @@ class PollLoop:
                 return taken
             if not self._fetcher.caught_up:
                 continue
-            if deadline is None:
+            if is_last:
                 return taken
-            longest_s = LOOK_AGAIN_S if self._fetcher.must_look_again() else _ASK_AGAIN_S
-            wait_s = min(deadline - clock.monotonic(), longest_s)
-            if wait_s <= 0:
-                return taken
-            changed = self._log.wait_for_change(self._has_changes, wait_s, self._current_watch())
-            if not changed and clock.monotonic() >= deadline:
+            must_look_again = self._fetcher.must_look_again()
+            wait_s = min(deadline - clock.monotonic(), LOOK_AGAIN_S if must_look_again else _ASK_AGAIN_S)
+            changed = wait_s > 0 and self._log.wait_for_change(self._has_changes, wait_s, self._current_watch())
+            if not changed and not must_look_again and clock.monotonic() >= deadline:
                 return taken
 
     def _current_watch(self) -> Watch | None:

@@ -22,7 +22,7 @@ class GroupLock:
     """For one thread at a time. The lock is held during one change, or one commit of offsets."""
 
     def __init__(self, directory: GroupDirectory) -> None:
-        self._directory = directory
+        self.directory = directory
         self._lock: FileLock | None = None
         self._state: StateFile | None = None
         self._holder = 0  # the process that called ``holding``
@@ -43,10 +43,10 @@ class GroupLock:
         """Return the result of ``work``, called with the lock held. ``LogLocked`` after a time in
         which ``while_waiting`` is called every few milliseconds."""
         while True:
-            self._holder = self._directory.filesystem.process_id()
+            self._holder = self.directory.filesystem.process_id()
             lock = self._lock or self._open()[0]
             try:
-                if not lock.try_acquire() and not acquire(lock, self._directory.clock, timeout_s, while_waiting):
+                if not lock.try_acquire() and not acquire(lock, self.directory.clock, timeout_s, while_waiting):
                     raise self._timed_out(timeout_s)
                 if lock.is_in_place():
                     return self._work(work)
@@ -62,7 +62,7 @@ class GroupLock:
         except own(FileNotFoundError) as error:
             if isinstance(error, PylogError):
                 raise
-            path = self._directory.path
+            path = self.directory.path
             raise StorageError(
                 f"files of the group were removed from {path} meanwhile; try again", path=path
             ) from error
@@ -72,15 +72,15 @@ class GroupLock:
 
     def check_held(self) -> None:
         """``ForkedHandle`` if a signal handler has forked and the child does its parent's work."""
-        if self._holder != self._directory.filesystem.process_id():
+        if self._holder != self.directory.filesystem.process_id():
             raise ForkedHandle(
-                f"the group {self._directory.group!r} was being changed by this thread when a signal handler forked; the parent "
+                f"the group {self.directory.group!r} was being changed by this thread when a signal handler forked; the parent "
                 "continues with it, the child must not",
-                group=self._directory.group, path=self._directory.path,
+                group=self.directory.group, path=self.directory.path,
             )  # fmt: skip
 
     def _open(self) -> tuple[FileLock, StateFile]:
-        directory = self._directory
+        directory = self.directory
         for _ in range(_DELETIONS_MAX):
             with suppress(FileNotFoundError):  # the group was deleted in between
                 directory.make()
@@ -97,9 +97,9 @@ class GroupLock:
 
     def _timed_out(self, timeout_s: float) -> LogLocked:
         return LogLocked(
-            f"{self._directory.lock} stayed locked for {timeout_s:g} s: a process of the group {self._directory.group!r} may be "
+            f"{self.directory.lock} stayed locked for {timeout_s:g} s: a process of the group {self.directory.group!r} may be "
             "stopped; try again, or find out which one holds it",
-            path=self._directory.lock, group=self._directory.group, timeout_s=timeout_s,
+            path=self.directory.lock, group=self.directory.group, timeout_s=timeout_s,
         )  # fmt: skip
 
     def close(self) -> None:

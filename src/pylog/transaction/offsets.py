@@ -19,7 +19,7 @@ from pylog.errors import CommitFailed, ConfigError, GroupNotEmpty, InvalidPartit
 from pylog.group.admin import GroupAdmin
 from pylog.group.directory import GroupDirectory, check_group
 from pylog.group.liveness import Heartbeats
-from pylog.group.lock import LOCK_TIMEOUT_S, GroupLock, read_group
+from pylog.group.lock import LOCK_TIMEOUT_S, GroupLock
 from pylog.group.offset_records import Committed, offsets_to_commit
 from pylog.group.offsets import Appended
 from pylog.group.offsets_partition import OffsetsPartition
@@ -145,7 +145,7 @@ class TransactionOffsets:
 
     def _commits(self, group: str, claim: _Claim) -> dict[TopicPartition, Committed]:
         """The offsets as they are committed: with leader epochs, and the topics that the member has read."""
-        topics = read_group(self._directory(group)).topics if claim.member_id else {}
+        topics = self._lock(group).state.read().topics if claim.member_id else {}
         commits = {}
         for name, at in claim.offsets.items():
             with suppress(TopicNotFound, InvalidPartition):  # deleted since it was sent
@@ -177,13 +177,10 @@ class TransactionOffsets:
         decide()
 
     def _holding(self, group: str, decide: Callable[[], object]) -> None:
-        directory, claims = self._directory(group), self._claims[group]
-        if group not in self._locks:
-            self._locks[group] = GroupLock(directory)
-        lock = self._locks[group]
+        lock = self._lock(group)
         before = lock.state.read()
-        members = [before.members[claim] for claim in claims if claim in before.members]
-        beat = partial(_beat, directory, members)  # a member that waits to commit counts as alive
+        members = [before.members[claim] for claim in self._claims[group] if claim in before.members]
+        beat = partial(_beat, lock.directory, members)  # a member that waits to commit counts as alive
         lock.holding(partial(self._decide, group, decide, lock), while_waiting=beat)
         beat()
 
@@ -193,7 +190,7 @@ class TransactionOffsets:
             if claim.member_id:
                 claim.require_allowed(group, found)
             else:
-                _require_empty(groups, self._directory(group), state)
+                _require_empty(groups, lock.directory, state)
         gone = self._of_deleted_topics(group, found)
         if gone:  # their deleter may have looked before they were appended: a later tombstone supersedes them
             groups.offsets.append(group, dict.fromkeys(gone), lock.check_held)
@@ -212,8 +209,10 @@ class TransactionOffsets:
             and not claim.topic_ids[name.topic] == now.get(name.topic) == _id_of(found, name.topic, claim)
         ]
 
-    def _directory(self, group: str) -> GroupDirectory:
-        return self._manager.part(GroupAdmin).directory(group)
+    def _lock(self, group: str) -> GroupLock:
+        if group not in self._locks:
+            self._locks[group] = GroupLock(self._manager.part(GroupAdmin).directory(group))
+        return self._locks[group]
 
 
 def _id_of(group: Group, topic: str, claim: _Claim) -> str:

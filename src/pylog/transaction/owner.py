@@ -17,7 +17,6 @@ from functools import partial
 from typing import TypeVar
 
 from pylog.errors import (
-    Closed,
     CorruptSegment,
     ForkedHandle,
     InvalidPartition,
@@ -40,12 +39,12 @@ from pylog.transaction.records import Decision
 from pylog.transaction.state import ABORTS, COMMITS, LATENESS, OWNER_BYTES, Status, TransactionState
 from pylog.transaction.state_file import StateFile
 from pylog.transaction.table import PATIENCE_MS, TIMEOUT_MS, Found, TransactionTable
+from pylog.transaction.unfinished import UnfinishedCommits
 
 logger = logging.getLogger("pylog.transaction")
 
 T = TypeVar("T")
 
-UNFINISHED_MAX = 32
 _COMPLETE = {Status.PREPARE_COMMIT: Status.COMPLETE_COMMIT, Status.PREPARE_ABORT: Status.COMPLETE_ABORT}
 
 Decide = Callable[[], None]
@@ -68,8 +67,7 @@ class TransactionOwner:
         self._timeout_ms = timeout_ms
         self._process_id = manager.filesystem.process_id()
         self._started_ms = 0
-        # Commits by producer id and epoch, and where their markers end: not known to be durable yet.
-        self._unfinished: dict[tuple[int, int], tuple[tuple[PartitionLog, int], ...]] = {}
+        self._unfinished = UnfinishedCommits()
         self._prepared = (-1, -1)  # the transaction whose commit was begun
         self._directory.make()
         self._owner = self._filesystem.random_bytes(OWNER_BYTES)
@@ -242,11 +240,7 @@ class TransactionOwner:
                 self._move(decided.moved(_COMPLETE[decided.status]))
 
         if self._state.status is Status.PREPARE_COMMIT:
-            self._unfinished[self._state[:2]] = tuple(marked)
-            if len(self._unfinished) > UNFINISHED_MAX:
-                with suppress(PylogError):  # the next one tries again
-                    for log, end_offset in next(iter(self._unfinished.values())):
-                        log.sync(end_offset)
+            self._unfinished.add(self._state[:2], marked)
         self._holding(end)
 
     def _finish_others(self) -> None:
@@ -264,7 +258,7 @@ class TransactionOwner:
             except own(PylogError) as error:
                 logger.warning("%r: markers of an earlier owner are missing for now: %s", self.transactional_id, error)
             else:
-                self._unfinished[producer_id, epoch] = tuple(marked)
+                self._unfinished.add((producer_id, epoch), marked)
 
     def holding(self, work: Callable[[], T]) -> T:
         """The result of ``work``, called with the id's lock while no transaction is ongoing.
@@ -334,7 +328,7 @@ class TransactionOwner:
 
     def _append(self, state: TransactionState, partitions: Collection[TopicPartition]) -> Found:
         now_ms = self._clock.now_ms()
-        finished = [name for name, marked in self._unfinished.items() if all(map(_is_durable, marked))]
+        finished = self._unfinished.finished()
         start_ms = -1 if state.status is Status.EMPTY else self._started_ms
         decision = partial(Decision, self.transactional_id, timeout_ms=self._timeout_ms, update_ms=now_ms)
         decisions = [
@@ -345,8 +339,7 @@ class TransactionOwner:
             decision(*state[:2], status=state.status, partitions=frozenset(partitions), start_ms=start_ms),
         ]
         found = self._table.append(self.transactional_id, decisions, self.check_held)
-        for name in finished:
-            del self._unfinished[name]
+        self._unfinished.forget(finished)
         return found
 
     def check_held(self) -> None:
@@ -389,11 +382,3 @@ class TransactionOwner:
         if self._alive is not None:
             self._alive.close()
         self._lock.close()
-
-
-def _is_durable(marked: tuple[PartitionLog, int]) -> bool:
-    log, end_offset = marked
-    try:
-        return log.durable_offset >= end_offset
-    except own(TopicNotFound, Closed):
-        return True  # deleted with its records

@@ -41,6 +41,14 @@ class _Slot(NamedTuple):
         return _CRC.pack(crc32c(body)) + body
 
 
+class _Known(NamedTuple):
+    """The bytes of the file at the last look, or publication, and what they say."""
+
+    raw: bytes
+    state: TransactionState | None
+    sequence: int
+
+
 def _decode(data: bytes) -> _Slot | None:
     if len(data) != SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
         return None
@@ -58,7 +66,7 @@ class StateFile:
     def __init__(self, file: ReadableFile | AppendableFile, boot: int) -> None:
         self._file = file
         self._boot = boot
-        self._known: tuple[bytes, TransactionState | None, int] = b"", None, 0
+        self._known = _Known(b"", None, 0)
         if hasattr(file, "pwrite"):
             after_fork_in_child(self._close_in_child)
 
@@ -69,25 +77,30 @@ class StateFile:
 
     def read(self) -> TransactionState | None:
         """The state; None if nothing was published since the machine was booted."""
+        return self._look().state
+
+    def _look(self) -> _Known:
         raw, known = self._file.pread(FILE_BYTES, 0), self._known
-        if raw != known[0]:
+        if raw == known.raw:
+            return known
+        slot = latest_slot(raw, SLOT_BYTES, _decode)
+        for _ in range(_TORN_READS_MAX):
+            if slot is not None or not raw:
+                break
+            raw = self._file.pread(FILE_BYTES, 0)  # both torn: it was published twice during one read
             slot = latest_slot(raw, SLOT_BYTES, _decode)
-            for _ in range(_TORN_READS_MAX):
-                if slot is not None or not raw:
-                    break
-                raw = self._file.pread(FILE_BYTES, 0)  # both torn: it was published twice during one read
-                slot = latest_slot(raw, SLOT_BYTES, _decode)
-            state = slot.state if slot is not None and slot.boot == self._boot else None
-            self._known = known = raw, state, 0 if slot is None else slot.sequence
-        return known[1]
+        state = slot.state if slot is not None and slot.boot == self._boot else None
+        self._known = known = _Known(raw, state, 0 if slot is None else slot.sequence)
+        return known
 
     def publish(self, state: TransactionState) -> TransactionState:
         """Make ``state`` the state; returns it. The caller holds the lock."""
         assert hasattr(self._file, "pwrite")
-        self.read()
-        sequence = (self._known[2] + 1) % SEQUENCES
-        self._file.pwrite(_Slot(sequence, self._boot, state).encode(), SLOT_BYTES * (sequence & 1))
-        self.read()
+        raw, _, before = self._look()  # not ``self._known``: another thread may have seen a slot half written
+        sequence = (before + 1) % SEQUENCES
+        slot, at = _Slot(sequence, self._boot, state).encode(), SLOT_BYTES * (sequence & 1)
+        self._file.pwrite(slot, at)
+        self._known = _Known(raw[:at].ljust(at, b"\0") + slot + raw[at + SLOT_BYTES :], state, sequence)
         return state
 
     def close(self) -> None:

@@ -57,8 +57,7 @@ class Found(NamedTuple):
 
     def sync(self) -> None:
         """Return when it is durable. ``OutcomeUnknown``, ``ReadOnlyLog``."""
-        if not self.is_durable():
-            self.log.sync(self.end_offset, TIMEOUT_MS)
+        self.log.sync(self.end_offset, TIMEOUT_MS)
 
     def is_made_durable(self) -> bool:
         """Whether it is durable, after an attempt to make it so. Needs no write permission, and raises nothing of the disk's."""
@@ -213,7 +212,8 @@ class TransactionTable:
         topic = self._topic()
         if topic is None:
             topic = self._manager.create_topic(TRANSACTIONS_TOPIC, 1, _CONFIG, if_not_exists=True, internal=True)
-        log = self._manager.partition(TRANSACTIONS_TOPIC, hash_code(transactional_id) % topic.partitions)
+        with self._lock:
+            log = self._partition(topic, hash_code(transactional_id) % topic.partitions).log
         records = [ProducerRecord(encode_value(each), encode_key(each.transactional_id)) for each in decisions]
         batch, least_ms = encoded_batch(records, topic.config.max_message_bytes, self._manager.clock.now_ms())
         process_id = self._manager.filesystem.process_id()  # a child forked before it fails the check
