@@ -21,7 +21,7 @@ from pylog.catalog import (
     check_topic_name,
     no_such_partition,
 )
-from pylog.checks import refuse_decisions
+from pylog.checks import refuse_records
 from pylog.clock import Clock, SystemClock
 from pylog.errors import Closed, InvalidTopicName, ReadOnlyLog, TopicExists, TopicNotFound
 from pylog.interrupts import WeakSet, own, suppress
@@ -187,7 +187,7 @@ class LogManager:
             if not self.auto_create_topics or self.read_only:
                 raise
             return self.create_topic(name, if_not_exists=True)
-        refuse_decisions(name, "send")
+        refuse_records(name, "send")
         return found
 
     def catalog_version(self) -> int:
