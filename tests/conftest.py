@@ -86,6 +86,7 @@ ONE_CODEC = {
     "transaction/test_take_over.py": "orders of steps",
     "transaction/test_threads.py": "threads",
     "transaction/test_timeouts.py": "times",
+    "transaction/test_told_outcomes.py": "orders of steps",
 }
 
 settings.register_profile("pylog", deadline=None, print_blob=True)

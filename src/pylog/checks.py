@@ -12,6 +12,7 @@ from pylog.kafka_names import NO_REPLICAS, NO_SERVER, NO_USERS, refuse_positiona
 from pylog.model import TopicPartition
 
 TRANSACTIONS_TOPIC = "__transaction_state"
+OFFSETS_TOPIC = "__consumer_offsets"
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -54,6 +55,16 @@ def _wrong(option: str, expected: str, value: object) -> ConfigError:
     except own(ValueError):  # Python does not write numbers of some thousand digits
         shown = "a number of thousands of digits"
     return ConfigError(f"{option} must be {expected}, not {shown}", option=option, value=value)
+
+
+def refuse_records(topic: object, call: str) -> None:
+    """``InvalidTopicName`` for the topics that only commits write, as a broker refuses records for them."""
+    refuse_decisions(topic, call)
+    if topic == OFFSETS_TOPIC:
+        raise InvalidTopicName(
+            f"{call}: {OFFSETS_TOPIC} says what the groups of this log have committed: commit offsets, or take another topic",
+            name=topic,
+        )
 
 
 def refuse_decisions(topic: object, call: str) -> None:

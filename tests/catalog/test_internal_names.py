@@ -7,11 +7,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.catalog.topic import INTERNAL_TOPICS
-from pylog.checks import TRANSACTIONS_TOPIC
+from pylog.checks import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from pylog.errors import InvalidTopicName, TopicExists
 from pylog.outbox import Outbox
 from pylog.storage import OsFileSystem
@@ -55,6 +56,31 @@ def test_a_topic_of_such_a_name_that_is_there_goes_on(tmp_log_dir: Path) -> None
         log.delete_topic(name)
         with pytest.raises(InvalidTopicName):
             log.create_topic(name)
+
+
+def test_only_commits_write_to_the_topic_of_commits(tmp_log_dir: Path) -> None:
+    """A broker refuses a client's records there, too; and one that looks like a commit was taken for one."""
+    with Log(tmp_log_dir) as log, Producer(log) as producer:
+        log.create_topic("t")
+        consumer = Consumer(log, group_id="g")
+        consumer.commit({TopicPartition("t", 0): 0})
+        with closing(sqlite3.connect(":memory:")) as connection:
+            for call in (
+                lambda: producer.send(OFFSETS_TOPIC, b"v"),
+                lambda: producer.send_many(OFFSETS_TOPIC, [b"v"]),
+                lambda: producer.send_arrow(OFFSETS_TOPIC, pa.table({"value": [b"v"]})),
+                lambda: log.partition(OFFSETS_TOPIC, 0).append([ProducerRecord(b"v")]),
+                lambda: Outbox(connection).add(OFFSETS_TOPIC, b"v"),
+            ):
+                with pytest.raises(InvalidTopicName, match="what the groups of this log have committed"):
+                    call()
+        with Producer(log, transactional_id="a") as transactions:
+            transactions.init_transactions()
+            with transactions.transaction():
+                transactions.send_offsets_to_transaction({TopicPartition("t", 0): 0}, consumer.group_metadata())
+        consumer.commit({TopicPartition("t", 0): 0})
+        consumer.close()
+        assert log.partition(OFFSETS_TOPIC, 0).latest_offset == 4, "three commits, and a marker"
 
 
 def test_only_transactions_change_the_topic_of_their_decisions(tmp_log_dir: Path) -> None:

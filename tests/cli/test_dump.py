@@ -15,6 +15,7 @@ from pylog.model import ProducerRecord
 from pylog.producer import Producer
 from pylog.testing import produce_all
 from tests.cli.conftest import Run
+from tests.internal_records import append_by_hand
 from tests.partition.logs import add, batch, file_of, flip, headers, headers_that_claim_everything, log_file, marker
 
 KAFKA = Path(__file__).parents[1] / "data" / "kafka-4.3.1"
@@ -317,8 +318,8 @@ def test_commits_and_what_was_removed_and_what_is_no_commit(pylog: Run, log: Log
     log.create_topic("t")
     log.reset_offsets("g\x1b", ["t"], to=0)
     log.delete_group("g\x1b")
-    partition = log.partition("__consumer_offsets", 0)
-    partition.append([ProducerRecord(b"v", b"\x00"), ProducerRecord(b"v", b"\x00\x02ab"), ProducerRecord(b"v")], acks=1)
+    others = ProducerRecord(b"v", b"\x00"), ProducerRecord(b"v", b"\x00\x02ab"), ProducerRecord(b"v")
+    append_by_hand(log, "__consumer_offsets", *others)
     kept = (log_dir / "__consumer_offsets-0").glob("*.log")
     lines = pylog("dump", *kept, "--offsets-decoder").lines
     said = [line.partition("Z, ")[2] for line in lines if line.startswith("    offset ")]

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
+from pylog.checks import OFFSETS_TOPIC
 from pylog.codec import murmur2
-from pylog.group.offset_records import OFFSETS_TOPIC, Committed, encode_key, encode_value
+from pylog.group.offset_records import Committed, encode_key, encode_value
 from pylog.testing import produce_all
 from tests.engines.broker import Broker
+from tests.internal_records import append_by_hand
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -102,7 +104,7 @@ def make_again(log: Log) -> None:
         produce_all(log, topic, NEW)
     left = Committed(len(OLD), 0, "", log.clock.now_ms(), "")
     record = ProducerRecord(encode_value(left), encode_key(GROUP, TopicPartition("commits-left", 0)))
-    log.partition(OFFSETS_TOPIC, 0).append([record])
+    append_by_hand(log, OFFSETS_TOPIC, record)
 
 
 def values(records: list[Any]) -> list[bytes]:

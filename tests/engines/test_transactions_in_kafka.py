@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from pylog import Log
-from pylog.group.offset_records import OFFSETS_TOPIC
+from pylog.checks import OFFSETS_TOPIC
 from pylog.transaction.records import TRANSACTIONS_TOPIC
 from tests.engines.broker import Broker
 from tests.transaction.story import GROUP, Story, commit_abort_commit, story

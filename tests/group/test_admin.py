@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from pylog import Consumer, Log, OffsetAndMetadata, Producer
+from pylog import Consumer, Log, OffsetAndMetadata, Producer, ProducerRecord
+from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import (
     ConfigError,
     GroupNotEmpty,
     GroupNotFound,
     ReadOnlyLog,
 )
-from pylog.group.offset_records import OFFSETS_TOPIC, Committed, encode_key, encode_value
+from pylog.group.offset_records import Committed, encode_key, encode_value
 from tests.group.consumers import fill, member, place
+from tests.internal_records import append_by_hand
 
 GOLDEN = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
 
@@ -99,9 +101,8 @@ def test_a_group_that_has_committed_only_in_topics_that_are_gone_can_be_looked_a
     with Consumer(log, group_id="g") as one:
         one.commit({place(0): 0})
     log.delete_topic("t")
-    with Producer(log) as producer:  # as an earlier version left it
-        committed = encode_value(Committed(0, 0, "", 0, ""))
-        producer.send(OFFSETS_TOPIC, committed, key=encode_key("g", place(0))).result()
+    committed = encode_value(Committed(0, 0, "", 0, ""))  # as an earlier version left it
+    append_by_hand(log, OFFSETS_TOPIC, ProducerRecord(committed, encode_key("g", place(0))))
     assert log.groups() == ["g"]
     assert (log.lag("g"), log.describe_group("g").partitions) == ({}, {})
     log.delete_group("g")

@@ -11,18 +11,20 @@ from typing import Any
 
 import pytest
 
-from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
+from pylog import Consumer, Log, ProducerRecord, TopicPartition
+from pylog.checks import OFFSETS_TOPIC
 from pylog.consumer.commit_tracker import CommitTracker
 from pylog.errors import Closed, CommitFailed, LogLocked, TopicNotFound
 from pylog.group import offsets as offsets_module
 from pylog.group.admin import GroupAdmin
 from pylog.group.lock import GroupLock
-from pylog.group.offset_records import OFFSETS_TOPIC, Committed, decode_key, encode_key, encode_value
+from pylog.group.offset_records import Committed, decode_key, encode_key, encode_value
 from pylog.group.state_file import StateFile
 from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock, produce_all
 from pylog.testing.machine import Machine, Process, Schedule, Step, Strategy, for_every_kill
 from tests.group.test_races import in_all_orders
+from tests.internal_records import append_by_hand
 from tests.simulation.actors import World
 
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
@@ -87,9 +89,7 @@ def test_the_topic_of_commits_is_deleted_itself(log: Log) -> None:
 def test_commits_of_names_that_no_group_of_ours_has_go_too(log: Log) -> None:
     commit(log, "g", T0)
     long = "ö" * 200  # a Kafka group may have it
-    with Producer(log) as producer:
-        value = encode_value(Committed(2, 0, "", 0, ""))
-        producer.send(OFFSETS_TOPIC, value, key=encode_key(long, T0)).result()
+    append_by_hand(log, OFFSETS_TOPIC, ProducerRecord(encode_value(Committed(2, 0, "", 0, "")), encode_key(long, T0)))
     log.delete_topic("t")
     assert newest(log) == {("g", T0): None, (long, T0): None}
 

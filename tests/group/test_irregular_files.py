@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from pylog import Log
+from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import StorageError
 from pylog.group import liveness
 from pylog.group.admin import GroupAdmin
 from pylog.group.lock import read_group
-from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.testing import ManualClock
 from tests.group.consumers import fill, member, place, settle
 

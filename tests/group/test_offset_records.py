@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog import Log
+from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import CorruptRecord
 from pylog.group.offset_records import (
-    OFFSETS_TOPIC,
     Committed,
     decode_key,
     decode_value,

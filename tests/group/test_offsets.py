@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pylog import Log, TopicPartition
+from pylog import Log, ProducerRecord, TopicPartition
+from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import OutcomeUnknown
 from pylog.group import offsets as offsets_module
 from pylog.group.admin import GroupAdmin
-from pylog.group.offset_records import OFFSETS_TOPIC, Committed
+from pylog.group.offset_records import Committed
 from pylog.group.offsets import OffsetStore
 from tests.group.consumers import checkpoint
+from tests.internal_records import append_by_hand
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -152,12 +154,8 @@ def test_records_that_say_nothing_are_passed_over(log: Log, caplog: pytest.LogCa
     store = store_of(log)
     store.append("g", {T0: at(1)})
     with Log(log.path) as other:
-        from pylog import Producer
-
-        with Producer(other) as producer:
-            producer.send(OFFSETS_TOPIC, b"\xff\xff", key=b"\0\1\0\1g")
-            producer.send(OFFSETS_TOPIC, b"x", key=None)
-            producer.send(OFFSETS_TOPIC, b"x", key=b"\0\2\0\1g")
+        damaged, no_key, of_group = ((b"\xff\xff", b"\0\1\0\1g"), (b"x", None), (b"x", b"\0\2\0\1g"))
+        append_by_hand(other, OFFSETS_TOPIC, *(ProducerRecord(*record) for record in (damaged, no_key, of_group)))
     with caplog.at_level(logging.WARNING):
         assert store_of(log).committed("g") == {T0: at(1)}
     assert caplog.text.count("is skipped") == 1

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from pylog import Consumer, Log, Producer, TopicPartition
+from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import LogLocked
 from pylog.group import offsets as offsets_module
 from pylog.group.admin import GroupAdmin
-from pylog.group.offset_records import OFFSETS_TOPIC, Committed
+from pylog.group.offset_records import Committed
 from pylog.group.offsets import OffsetStore
 from pylog.group.offsets_partition import OffsetsPartition
 from pylog.partition.read.undecided import Outcome

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from pylog import Consumer, ProducerRecord, TopicPartition
+from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import CommitFailed, GroupNotEmpty, GroupNotFound
 from pylog.group.admin import GroupAdmin
-from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.testing.machine import Killed, Machine, Process, Schedule, Step, Strategy, all_schedules
 from tests.simulation.actors import Actor, World
 

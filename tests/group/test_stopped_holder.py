@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from pylog import Consumer, Log, TopicPartition
+from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import Closed, ConfigError, LogLocked
 from pylog.group.admin import GroupAdmin
 from pylog.group.liveness import TICK_S
 from pylog.group.lock import GroupLock, read_group
 from pylog.group.membership import MemberOptions, Membership
-from pylog.group.offset_records import OFFSETS_TOPIC, partition_of_group
+from pylog.group.offset_records import partition_of_group
 from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock
 from tests.group.consumers import fill, member, place, settle

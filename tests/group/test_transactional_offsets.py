@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pylog import Consumer, ConsumerGroupMetadata, Log, OffsetAndMetadata, Producer, TopicPartition
+from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import (
     CommitFailed,
     ConfigError,
@@ -20,7 +21,6 @@ from pylog.errors import (
     TransactionAborted,
 )
 from pylog.group.admin import GroupAdmin
-from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.testing import consume_all
 from pylog.transaction.offsets import TransactionOffsets
 from pylog.transaction.owner import TransactionOwner

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pylog.checks import OFFSETS_TOPIC
 from pylog.cli.main import main
 from pylog.consumer import Consumer
-from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.group.offsets_checkpoint import Checkpoint, write_checkpoint
 from pylog.group.state_file import SLOTS_BYTES, STATE_LIMIT_BYTES, Slot
 from pylog.log import Log

@@ -13,7 +13,7 @@ import pytest
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import read_header
 from pylog.codec.format import MAX_SEQUENCE
-from pylog.errors import DeliveryTimeout, ForkedHandle, NotAppended, OutcomeUnknown, PylogError
+from pylog.errors import DeliveryTimeout, ForkedHandle, NotAppended, OutcomeUnknown, PylogError, StorageFull
 from pylog.model import AppendResult, TopicPartition
 from pylog.producer import batch as batch_module
 from pylog.producer.batch import (
@@ -174,14 +174,16 @@ def test_an_abandoned_batch_keeps_an_outcome_that_was_known_and_runs_no_callback
     assert seen == [new.deliveries[1]]
 
 
-def test_a_batch_out_of_time_may_be_in_the_log_only_if_its_append_was_interrupted() -> None:
-    late = DeliveryTimeout("locked")
+@pytest.mark.parametrize("error", [DeliveryTimeout("locked"), StorageFull("full"), NotAppended("refused")])
+def test_a_batch_that_was_not_appended_may_be_in_the_log_only_if_an_append_before_was_interrupted(
+    error: NotAppended,
+) -> None:
     batch = brought_to(CLOSED).batch
     batch.interrupted()
-    assert batch.out_of_time(late) is late
+    assert batch.outcome_after(error) is error
     batch = brought_to(BUILT).batch
     batch.interrupted()
-    assert isinstance(batch.out_of_time(late), OutcomeUnknown)
+    assert isinstance(batch.outcome_after(error), OutcomeUnknown)
 
 
 @pytest.mark.parametrize(

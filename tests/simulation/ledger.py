@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pylog import Log, TopicPartition
+from pylog.checks import OFFSETS_TOPIC
 from pylog.group.admin import GroupAdmin
-from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.partition import Partition
 
 Sender = tuple[int, int, str]

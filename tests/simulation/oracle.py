@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pylog import Log, TopicPartition
+from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import PylogError
 from pylog.group.admin import GroupAdmin
-from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.partition.verify import Problem
 from pylog.testing.machine import Machine
 from tests.simulation.actors import ROOT, Actor, World

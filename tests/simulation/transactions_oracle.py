@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pylog import Consumer, Log, ProducerRecord, TopicPartition
+from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import PylogError
 from pylog.group.admin import GroupAdmin
-from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.partition.read.reader import Cursor
 from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN
 from pylog.segment.naming import UNSYNCED

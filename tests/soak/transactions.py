@@ -30,9 +30,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pylog import Consumer, Log, ProducerRecord, TopicPartition
+from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import DeliveryTimeout, ProducerFenced
 from pylog.group.admin import GroupAdmin
-from pylog.group.offset_records import OFFSETS_TOPIC, partition_of_group
+from pylog.group.offset_records import partition_of_group
 from pylog.partition.read.reader import Cursor
 from pylog.partition.read.undecided import Outcome
 from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN

@@ -14,13 +14,14 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pylog.checks import OFFSETS_TOPIC
 from pylog.consumer.config import ConsumerConfig
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.subscription import name_of
 from pylog.errors import CommitFailed, GroupNotEmpty, LogLocked, PylogError, TopicNotFound
 from pylog.group.admin import GroupAdmin
 from pylog.group.membership import Membership
-from pylog.group.offset_records import OFFSETS_TOPIC, Committed
+from pylog.group.offset_records import Committed
 from pylog.group.offsets import Appended
 from pylog.group.truncation import make_records_durable
 from pylog.interrupts import own

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pylog.catalog.layout import decoded_group
-from pylog.checks import require_count, require_whole
+from pylog.checks import OFFSETS_TOPIC, require_count, require_whole
 from pylog.errors import (
     ConfigError,
     GroupNotEmpty,
@@ -24,7 +24,7 @@ from pylog.group.descriptions import GroupDescription, MemberDescription, Offset
 from pylog.group.directory import GroupDirectory, check_group
 from pylog.group.liveness import dead_members
 from pylog.group.lock import LOCK_TIMEOUT_S, GroupLock, read_group
-from pylog.group.offset_records import OFFSETS_TOPIC, Committed
+from pylog.group.offset_records import Committed
 from pylog.group.offsets import Appended, OffsetStore
 from pylog.group.offsets_partition import Offsets
 from pylog.group.state import Group, GroupTopic, Member, without_members

@@ -26,7 +26,6 @@ from pylog.errors import ConfigError, CorruptRecord
 from pylog.interrupts import own
 from pylog.model import OffsetAndMetadata, TopicPartition
 
-OFFSETS_TOPIC = "__consumer_offsets"
 METADATA_LIMIT_BYTES = 4096  # Kafka's offset.metadata.max.bytes
 
 _KINDS = (0, 1)  # of keys; both have the same layout

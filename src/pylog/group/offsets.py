@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from pylog.catalog import TopicConfig, TopicDescription
+from pylog.checks import OFFSETS_TOPIC
 from pylog.codec.format import INT64_MAX
 from pylog.errors import (
     CorruptSegment,
@@ -23,13 +24,7 @@ from pylog.errors import (
     StorageError,
 )
 from pylog.group.lock import LOCK_TIMEOUT_S
-from pylog.group.offset_records import (
-    OFFSETS_TOPIC,
-    Committed,
-    encode_key,
-    encode_value,
-    partition_of_group,
-)
+from pylog.group.offset_records import Committed, encode_key, encode_value, partition_of_group
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pylog.group.offsets_partition import Offsets, OffsetsPartition
 from pylog.group.pending_offsets import PendingOffsets, Transaction

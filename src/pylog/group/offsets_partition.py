@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from pylog.checks import OFFSETS_TOPIC
 from pylog.codec.batch import BatchView
 from pylog.codec.control import ControlType, read_marker
 from pylog.errors import CorruptRecord
-from pylog.group.offset_records import OFFSETS_TOPIC, Committed, decode_key, decode_value, encode_key, encode_value
+from pylog.group.offset_records import Committed, decode_key, decode_value, encode_key, encode_value
 from pylog.group.pending_offsets import PendingOffset, PendingOffsets, Transaction
 from pylog.interrupts import own
 from pylog.limits import RECORDS_AT_ONCE

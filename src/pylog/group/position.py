@@ -6,8 +6,8 @@ group. The offset is for a partition that no topic's deletion takes along.
 
 from __future__ import annotations
 
+from pylog.checks import OFFSETS_TOPIC
 from pylog.group.admin import GroupAdmin
-from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.manager.manager import LogManager
 from pylog.model import TopicPartition
 

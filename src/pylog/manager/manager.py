@@ -22,7 +22,7 @@ from pylog.catalog import (
     no_such_partition,
 )
 from pylog.catalog.settings import LogSettings, read_settings, write_settings
-from pylog.checks import refuse_decisions
+from pylog.checks import refuse_records
 from pylog.clock import Clock, SystemClock
 from pylog.errors import Closed, InvalidTopicName, ReadOnlyLog, TopicExists, TopicNotFound
 from pylog.interrupts import WeakSet, own, suppress
@@ -193,7 +193,7 @@ class LogManager:
             if not self.auto_create_topics or self.read_only:
                 raise
             return self.create_topic(name, if_not_exists=True)
-        refuse_decisions(name, "send")
+        refuse_records(name, "send")
         return found
 
     def settings(self) -> LogSettings:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pylog.catalog import check_topic_name
-from pylog.checks import refuse_decisions, require_count
+from pylog.checks import refuse_records, require_count
 from pylog.clock import Clock, SystemClock
 from pylog.codec.format import INT32_MAX, INT64_MAX
 from pylog.database import Database, check_table
@@ -90,7 +90,7 @@ class Outbox:
         """
         self._database.require_transaction()
         check_topic_name(topic)
-        refuse_decisions(topic, "add")
+        refuse_records(topic, "add")
         for field, data in (("key", key), ("value", value)):
             if data is not None and not isinstance(data, bytes):
                 raise SerializationError(f"{field} is {type(data).__name__}, expected bytes or None", field=field)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pylog.checks import OfOneProcess, refuse_decisions, require_count, require_whole
+from pylog.checks import OfOneProcess, refuse_records, require_count, require_whole
 from pylog.codec.format import INT64_MAX
 from pylog.errors import ConfigError, OffsetOutOfRange, OutcomeUnknown
 from pylog.interrupts import own
@@ -60,7 +60,7 @@ class Partition(OfOneProcess):
         ``max_message_bytes``), or ``OutcomeUnknown``.
         """
         process_id = self.log.directory.filesystem.process_id()
-        refuse_decisions(self.topic, "append")
+        refuse_records(self.topic, "append")
         _check_append(acks, expected_offset, timeout_ms)
         if isinstance(records, bytes | bytearray | memoryview):
             batch, least_ms = checked_batch(records)

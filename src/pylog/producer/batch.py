@@ -34,7 +34,6 @@ from pylog.codec.batch import build_batch
 from pylog.codec.format import HEADER_BYTES, MAX_SEQUENCE
 from pylog.errors import (
     Closed,
-    DeliveryTimeout,
     ForkedHandle,
     InvalidPartition,
     LogLocked,
@@ -291,13 +290,14 @@ class ProducerBatch:
         self.observed.add(index)
         return fresh(self.error)
 
-    def out_of_time(self, error: DeliveryTimeout) -> PylogError:
-        """The outcome when the time is over: ``error``, unless the batch may be in the log."""
-        if not self.was_interrupted:
+    def outcome_after(self, error: PylogError) -> PylogError:
+        """The outcome after the last attempt's ``error``, if an interrupted attempt before may have appended the batch.
+
+        In a transaction it does not count then: the transaction can only be aborted.
+        """
+        if not self.was_interrupted or not isinstance(error, NotAppended) or self.identity.is_transactional:
             return error
-        return OutcomeUnknown(
-            f"interrupted while it was appended, and not to be written again in time: {error}", **error.facts
-        )
+        return OutcomeUnknown(f"interrupted while it was appended, and not written again: {error}", **error.facts)
 
 
 def batch_in_log(topic_partition: TopicPartition, base_offset: int) -> ProducerBatch:

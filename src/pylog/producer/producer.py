@@ -386,8 +386,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         ``TransactionAborted`` if a record was not appended, or after ``transaction_timeout_ms``
         without one, ``CommitFailed`` if a consumer has lost partitions whose offsets were sent:
         only ``abort_transaction`` can follow. ``ProducerFenced`` if another producer
-        has taken over: the transaction is aborted. ``OutcomeUnknown``, ``LogLocked``: the
-        transaction is not decided for others; call ``commit_transaction`` again.
+        has taken over: the transaction is aborted. ``LogLocked``, ``StorageError``: call
+        ``commit_transaction`` again. ``OutcomeUnknown``: so too, or ``close``; it may be committed.
         """
         self._of_transactions("commit_transaction").commit(self._sender)
 

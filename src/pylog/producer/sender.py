@@ -273,10 +273,8 @@ class Sender:
             buffer.next_sequence = batch.next_sequence  # the same value if the next line must be repeated
             batch.appended(result)
         except own(Exception) as error:  # of any kind: the batch's deliveries get it
-            if isinstance(error, DeliveryTimeout):
-                if self._monotonic() < batch.deadline_s:
-                    return False
-                error = batch.out_of_time(error)
+            if isinstance(error, DeliveryTimeout) and self._monotonic() < batch.deadline_s:
+                return False
             self._fail(batch, buffer, outcome(error))
             return True
         except BaseException:
@@ -325,8 +323,7 @@ class Sender:
             if reason is not None:
                 self._fail(late, buffer, reason())
                 continue
-            error = DeliveryTimeout("not written in the time that close() was given; try again")
-            self._fail(late, buffer, late.out_of_time(error))
+            self._fail(late, buffer, DeliveryTimeout("not written in the time that close() was given; try again"))
 
     # Outcomes
 
@@ -358,7 +355,7 @@ class Sender:
         return True
 
     def _fail(self, batch: ProducerBatch, buffer: PartitionBuffer, error: PylogError) -> None:
-        self._settle(batch, buffer, error)
+        self._settle(batch, buffer, batch.outcome_after(error))
         buffer.finish_in_flight()
 
     def _settle(self, batch: ProducerBatch, buffer: PartitionBuffer, error: PylogError | None) -> None:

@@ -338,10 +338,13 @@ class ProducerTransactions:
         self.state = State.COMMITTING
         try:
             owner.commit(self._touched.names(), self._offsets.while_owned)
-        except own(NotAppended, LogLocked, CommitFailed) as error:  # this call has decided nothing
-            self.state = State.IN_TRANSACTION
-            if isinstance(error, TransactionAborted | CommitFailed):
-                self.error = error
+        except BaseException as error:
+            if not owner.may_be_committed:
+                self.state = State.IN_TRANSACTION
+                if isinstance(error, TransactionAborted | CommitFailed):
+                    self.error = error
+            elif isinstance(error, NotAppended):  # by this call; an earlier one may have decided
+                raise OutcomeUnknown(f"the commit was begun, and may be decided: {error}", **error.facts) from error
             raise
 
     def _end(self, sender: Sender, outcome: Outcome) -> None:

@@ -5,8 +5,9 @@ pool lists the files that stay open long (``close_when_idle``). If more of them 
 quarters of the limit, or if the system refuses a descriptor, the pool closes some idle ones.
 
 The file refers to its open descriptor (``OpenDescriptor``), and each call refers to it while it
-runs. The pool removes only the file's reference, so a descriptor that another thread uses in a
-system call is closed after that call returns. No function here waits. Each step on shared state is
+runs. The pool, and ``close`` of the file, only remove the file's reference. So a descriptor that
+another thread uses in a system call is closed after that call returns: if it were closed before,
+its number could be another file's by then, and the call would write there. No function here waits. Each step on shared state is
 one call into C, because a signal handler or a forked child may open files in between.
 """
 
@@ -22,7 +23,7 @@ from struct import Struct
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pylog.interrupts import own
-from pylog.storage.descriptors import Descriptor, give_back
+from pylog.storage.descriptors import Descriptor
 
 T = TypeVar("T")
 
@@ -33,7 +34,10 @@ _AT_ONCE = 8  # one eighth of the files is closed together, to search the list l
 
 
 class OpenDescriptor:
-    """An open file's number and its owner, which closes it when this object is unreferenced."""
+    """An open file's number and its owner, which closes it when this object is unreferenced.
+
+    An error that the system reports for the close is dropped: what must last is synced before.
+    """
 
     __slots__ = ("_owner", "number")
 
@@ -41,15 +45,16 @@ class OpenDescriptor:
         self._owner = owner
         self.number = owner.fileno()
 
-    def close(self) -> None:
-        """``OSError``. Closing twice is allowed."""
+    def revoke(self) -> None:
+        """A call that has not read the number yet is refused. One that has read it completes."""
         self.number = -1
-        self._owner.close()
 
-    def give_back(self) -> None:
-        """Close without ``OSError``; only for descriptors through which nothing was written."""
-        self.number = -1
-        give_back(self._owner)
+    def identity(self) -> Identity | None:
+        """``identity_of`` the file. None also if another thread has just closed it."""
+        try:
+            return identity_of(self.number)
+        except own(OSError):
+            return None
 
 
 class Identity(NamedTuple):
@@ -67,7 +72,10 @@ class Idle(Protocol):
     """Each use sets it; the pool clears it when it looks at the file."""
 
     def close_idle(self) -> bool:
-        """Drop the descriptor; the next use reopens it. False if that is not possible now."""
+        """Drop the descriptor; the next use reopens it. False if that is not possible now.
+
+        Any thread may call it, also while another one closes the file.
+        """
 
 
 class DescriptorPool:
@@ -107,9 +115,11 @@ class DescriptorPool:
         for _ in range(2 if wanted > 0 else 0):
             for key, reference in list(self._files.items()):
                 file = reference()
-                if file is None or not file.is_used:
+                if file is None:
+                    continue  # it is not listed any more, but a new file may have its key
+                if not file.is_used:
                     self._files.pop(key, None)
-                    closed += file is not None and file.close_idle()
+                    closed += file.close_idle()
                     if closed >= wanted:
                         return True
                 else:

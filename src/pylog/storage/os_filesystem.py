@@ -50,15 +50,15 @@ _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at 
 class OsReadableFile:
     """A file open for reading. A running call refers to the descriptor: ``descriptor_pool.py``."""
 
-    __slots__ = ("__weakref__", "_known_as", "_open", "_root", "is_used", "path")
+    __slots__ = ("__weakref__", "_is_closed", "_known_as", "_open", "_root", "is_used", "path")
     _flags = os.O_RDONLY
 
     def __init__(self, path: str, owner: Descriptor, root: str | None = None) -> None:
         """When the file is reopened, no link below the directory ``root`` is followed."""
         self._open: OpenDescriptor | None = OpenDescriptor(owner)
-        self._known_as: Identity | None = None  # set while the file is closed because it was idle
+        self._known_as: Identity | None = None  # set once the file was closed because it was idle
         self._root = root
-        self.is_used = True
+        self._is_closed, self.is_used = False, True
         self.path = path
 
     def pread(self, size: int, position: int) -> bytes:
@@ -70,8 +70,7 @@ class OsReadableFile:
             data = os.pread(opened.number, size, position)
             if len(data) == size or not data:
                 return data
-            parts = [data]
-            got = len(data)
+            parts, got = [data], len(data)
             while got < size and data:  # Linux stops at 2 GiB, and a signal may stop it anywhere
                 data = os.pread(opened.number, size - got, position + got)
                 parts.append(data)
@@ -106,7 +105,7 @@ class OsReadableFile:
         opened = self._open
         if opened is None:
             return False
-        known_as = identity_of(opened.number)
+        known_as = opened.identity()
         if known_as is None:
             return False
         self._known_as = known_as
@@ -114,8 +113,7 @@ class OsReadableFile:
         return True
 
     def _open_again(self, action: str) -> OpenDescriptor:
-        known_as = self._known_as
-        if known_as is None:  # closed by ``close``
+        if self._is_closed:
             raise storage_error(action, self.path, OSError(errno.EBADF, os.strerror(errno.EBADF)))
         try:
             with reached(self._root, "open", self.path) as (directory, name, no_follow):
@@ -123,18 +121,20 @@ class OsReadableFile:
         except own(StorageError) as error:
             error.facts["reopening"] = True
             raise
-        if identity_of(opened.number) != known_as:
+        if identity_of(opened.number) != self._known_as:
             raise FileNotFoundError(errno.ENOENT, "It was replaced while it was not open", self.path)
         self._open = opened
         POOL.add(self)
+        if self._is_closed:  # meanwhile, by another thread
+            self.close()
         return opened
 
     def close(self) -> None:
-        opened, self._open, self._known_as = self._open, None, None
+        self._is_closed = True
+        opened, self._open = self._open, None
         if opened is not None:
             POOL.discard(self)
-            with translated("close", self.path):
-                opened.close()
+            opened.revoke()
 
 
 class OsAppendableFile(OsReadableFile):

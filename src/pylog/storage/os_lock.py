@@ -20,7 +20,7 @@ from pylog.errors import StorageError
 from pylog.interrupts import own
 from pylog.storage import permissions
 from pylog.storage.descriptor_pool import POOL, Identity, OpenDescriptor, identity_of
-from pylog.storage.descriptors import Descriptor
+from pylog.storage.descriptors import Descriptor, give_back
 from pylog.storage.fork import after_fork_in_child, forks
 from pylog.storage.open_safely import FOR_WRITING, open_or_make, open_regular, reached
 from pylog.storage.os_errors import storage_error, translated
@@ -36,7 +36,10 @@ _RELEASE = struct.pack("@hhqqi0q", fcntl.F_UNLCK, 0, 0, 0, 0)
 
 
 class _LockDescriptor(OpenDescriptor):
-    """``unlock`` frees the lock of this descriptor. A forked child closes it without unlocking."""
+    """``unlock`` frees the lock of this descriptor. A forked child closes it without unlocking.
+
+    ``unlock`` refers to the owner, so it never frees the lock of another file with this number.
+    """
 
     __slots__ = ("__weakref__", "unlock")
 
@@ -44,10 +47,15 @@ class _LockDescriptor(OpenDescriptor):
         super().__init__(owner)
         after_fork_in_child(self.give_back)
         self.unlock: Callable[[], object] = (
-            partial(fcntl.fcntl, self.number, fcntl.F_OFD_SETLK, _RELEASE)
+            partial(fcntl.fcntl, owner, fcntl.F_OFD_SETLK, _RELEASE)
             if HAS_OFD
-            else partial(fcntl.flock, self.number, fcntl.LOCK_UN)
+            else partial(fcntl.flock, owner, fcntl.LOCK_UN)
         )
+
+    def give_back(self) -> None:
+        """Close at once. For one that no running call uses: calls with a lock's descriptor never wait."""
+        self.revoke()
+        give_back(self._owner)
 
 
 class OsFileLock:
@@ -101,9 +109,7 @@ class OsFileLock:
 
     def try_acquire(self) -> bool:
         if self._is_closed:
-            raise StorageError(
-                f"cannot lock {self.path!r}: it was closed, or given up in a forked child", path=self.path
-            )
+            raise self._refused()
         self.is_used = True
         opened = self._open or self._open_again()
         if opened is None:
@@ -119,7 +125,14 @@ class OsFileLock:
                 return False
             with translated("lock", self.path):
                 raise
+        if self._is_closed:  # meanwhile, by another thread
+            self.abandon()
+            opened.give_back()  # which frees the lock
+            raise self._refused()
         return True
+
+    def _refused(self) -> StorageError:
+        return StorageError(f"cannot lock {self.path!r}: it was closed, or given up in a forked child", path=self.path)
 
     def _open_again(self) -> _LockDescriptor | None:
         """None if the file is gone: no other can reach that lock. It is free, but not in place."""
@@ -157,7 +170,7 @@ class OsFileLock:
         self._is_idle = False  # the next ``close_when_idle`` lists it again
         if opened is None or self._held is not None:
             return False
-        known_as = identity_of(opened.number)
+        known_as = opened.identity()
         if known_as is None:
             self._is_idle = True  # it is never listed again
             return False
@@ -166,13 +179,16 @@ class OsFileLock:
         return True
 
     def abandon(self) -> None:
-        """Close without unlocking: in a child that would free the lock, shared with the parent."""
+        """Close without unlocking: in a child that would free the lock, shared with the parent.
+
+        In a child the descriptor has closed itself, also if an interrupted call refers to it.
+        """
         opened, held = self._open, self._held
         self._is_closed, self._open, self._held, self.release = True, None, None, bool
         POOL.discard(self)
         for descriptor in (opened, held):
             if descriptor is not None:
-                descriptor.give_back()
+                descriptor.revoke()
 
     def close(self) -> None:
         """Unlock, then close: a child that inherited the descriptor must not keep the lock."""

@@ -36,7 +36,7 @@ from pylog.partition.partition_log import PartitionLog
 from pylog.storage import FileLock, holding, while_holding
 from pylog.transaction.directory import TransactionDirectory
 from pylog.transaction.records import Decision
-from pylog.transaction.state import ABORTS, COMMITS, LATENESS, OWNER_BYTES, Status, TransactionState
+from pylog.transaction.state import ABORTS, LATENESS, OWNER_BYTES, Status, TransactionState
 from pylog.transaction.state_file import StateFile
 from pylog.transaction.table import PATIENCE_MS, TIMEOUT_MS, Found, TransactionTable
 from pylog.transaction.unfinished import UnfinishedCommits
@@ -64,7 +64,7 @@ class TransactionOwner:
         self._process_id = manager.filesystem.process_id()
         self._started_ms = 0
         self._unfinished = UnfinishedCommits()
-        self._prepared = (-1, -1)  # the transaction whose commit was begun
+        self._prepared = (-1, -1)  # the transaction whose commit may be in the table
         self._directory.make()
         self._owner = self._filesystem.random_bytes(OWNER_BYTES)
         self._alive: FileLock | None = None
@@ -174,25 +174,31 @@ class TransactionOwner:
         """Decide: committed, durably on return. The transaction's records are durable before.
 
         ``around`` is called with the id's lock, and calls its argument to decide, or raises: it may hold other locks
-        meanwhile. It is not asked again after an exception in the decision, whose record may be there already.
-        The markers come next: see ``complete``. After a kind of ``NotAppended`` this call has decided nothing. After
-        ``OutcomeUnknown`` it can only be repeated.
+        meanwhile. It is not asked again if an exception has ended the decision and its record is there.
+        The markers come next: see ``complete``. After an exception, ``may_be_committed`` tells whether anything but a
+        repeat can follow.
         """
 
         def decide() -> None:
+            if self.may_be_committed:
+                found = self._table.settled_commit_of(self.transactional_id, *self._state[:2])
+                if found is not None:  # it is committed, even if another owner has taken over since
+                    found.sync()
+                    if self.is_ongoing:
+                        self._state = self._state.moved(Status.PREPARE_COMMIT)
+                    return
             state = self._mine()
-            if state.status in COMMITS and state.is_of(*self._state[:2]):  # repeated after an exception
-                self._state = state
-                return
+            self._prepared = (-1, -1)  # an earlier call has left nothing, and no other process commits it
             if state.status is not Status.ONGOING:
                 raise self._aborted(state)
-            prepare = partial(self._prepare_commit, state, partitions)
-            if self._prepared == (state.producer_id, state.epoch):
-                prepare()
-            else:
-                around(prepare)
+            around(partial(self._prepare_commit, state, partitions))
 
         self._holding(decide)
+
+    @property
+    def may_be_committed(self) -> bool:
+        """Whether a call of ``commit`` that raised has left a record of the decision, or may have."""
+        return self._prepared == self._state[:2]
 
     def _prepare_commit(self, state: TransactionState, partitions: Collection[TopicPartition]) -> None:
         prepared = state.moved(Status.PREPARE_COMMIT)
@@ -200,7 +206,7 @@ class TransactionOwner:
         try:
             found = self._append(prepared, partitions)
         except own(NotAppended):
-            self._prepared = (-1, -1)
+            self._prepared = (-1, -1)  # nor has a call before left anything
             raise
         found.sync()
         self._state = prepared  # it is, whatever fails from here on
@@ -211,7 +217,7 @@ class TransactionOwner:
 
         def decide() -> None:
             state = self._mine()
-            if state.status in COMMITS or self._table.settled_commit_of(self.transactional_id, *state[:2]) is not None:
+            if self.may_be_committed:
                 raise InvalidTransactionState(
                     f"the commit of {self.transactional_id!r} was begun, and its record may survive: it can only be "
                     "repeated; call commit_transaction again",

@@ -169,4 +169,12 @@ MUTANTS = (
         "each exception of a signal handler right after an open leaves a descriptor open",
         (f"{_INTERRUPTS}::test_an_exception_at_any_place_leaves_no_descriptor",),
     ),
+    Mutant(
+        "a file is closed while another thread uses its number",
+        "storage/descriptor_pool.py",
+        "        self.number = -1\n",
+        "        self.number = -1\n        self._owner.close()\n",
+        "the call reads or writes the file that is opened next",
+        ("tests/storage/test_descriptor_pool.py",),
+    ),
 )
