@@ -22,6 +22,7 @@ from tests.catalog.hostile_names import hostile_names
 
 COUNT = 100_000
 UNESCAPED = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789._-")
+CAPITALS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 def with_twins(names: Iterator[str]) -> Iterator[str]:
@@ -43,15 +44,18 @@ def distinct(names: Iterator[str], count: int) -> list[str]:
     return list(itertools.islice(dict.fromkeys(itertools.islice(names, 3 * count)), count))
 
 
-def length_of(name: str) -> int:
-    return sum(1 if byte in UNESCAPED else 3 for byte in name.encode()) + 2 * name.startswith(".")
+def length_of(name: str, ignores_case: bool) -> int:
+    unescaped = UNESCAPED if ignores_case else UNESCAPED | CAPITALS
+    return sum(1 if byte in unescaped else 3 for byte in name.encode()) + 2 * name.startswith(".")
 
 
 @pytest.mark.slow
-def test_every_id_is_refused_or_has_one_path_of_its_own(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("ignores_case", [False, True])
+def test_every_id_is_refused_or_has_one_path_of_its_own(tmp_path: Path, seed: int, ignores_case: bool) -> None:
     """Also to a filesystem that takes capitals for the same letters."""
     root = str(tmp_path / "log")
     layout = Layout(root)
+    layout.ignores_case = ignores_case
     groups, transactions, producers = (f"{root}/.pylog/{each}/" for each in ("groups", "transactions", "producers"))
     owner: dict[str, str] = {}
     producer_ids: dict[int, str] = {}
@@ -59,9 +63,9 @@ def test_every_id_is_refused_or_has_one_path_of_its_own(tmp_path: Path, seed: in
     names = distinct(with_twins(hostile_names(random.Random(seed))), COUNT)
     assert len(names) == COUNT
     for name in names:
-        may_be_taken = is_text(name) and 1 <= length_of(name) <= ENCODED_BYTES_MAX
+        may_be_taken = is_text(name) and 1 <= length_of(name, ignores_case) <= ENCODED_BYTES_MAX
         for check in (check_group, check_transactional_id, check_name):
-            assert is_taken(check, name) == may_be_taken, name
+            assert is_taken(check, name, ignores_case) == may_be_taken, name
         if not may_be_taken:
             refused += 1
             continue
@@ -73,15 +77,15 @@ def test_every_id_is_refused_or_has_one_path_of_its_own(tmp_path: Path, seed: in
         assert "/" not in file
         assert file[0] != "."
         assert len(file) <= ENCODED_BYTES_MAX
-        assert owner.setdefault(file.lower(), name) == name
-        assert decoded_group(file) == name
+        assert owner.setdefault(file.lower() if ignores_case else file, name) == name
+        assert decoded_group(file, ignores_case) == name
         assert producer_ids.setdefault(producer_id_of(name), name) == name
     assert 1_000 < refused < COUNT // 2
 
 
-def is_taken(check: Callable[[object], str], name: str) -> bool:
+def is_taken(check: Callable[[object, bool], str], name: str, ignores_case: bool) -> bool:
     try:
-        return check(name) == name
+        return check(name, ignores_case) == name
     except ConfigError:
         return False
 
@@ -89,17 +93,17 @@ def is_taken(check: Callable[[object], str], name: str) -> bool:
 @pytest.mark.parametrize("value", [None, 7, b"a", "", "\udcff", "a" * 201, "A" * 67, "." + "a" * 198, "é" * 34])
 def test_what_is_no_id_is_refused_with_what_would_be_one(value: object) -> None:
     with pytest.raises(ConfigError, match=r"an id is text of 1 to 200 bytes .* counts three"):
-        check_encodable(value, "option", "an id")
+        check_encodable(value, "option", "an id", ignores_case=True)
 
 
-@pytest.mark.parametrize("value", ["a" * 200, "A" * 66, "." + "a" * 197, "é" * 33, "\0", "/", "..", "%2e"])
+@pytest.mark.parametrize("value", ["a" * 200, "A" * 200, "." + "a" * 197, "é" * 33, "\0", "/", "..", "%2e"])
 def test_what_is_one_is_taken(value: str) -> None:
     assert check_encodable(value, "option", "an id") == value
 
 
 def test_files_of_a_kafka_s_id_that_no_producer_can_have_are_nowhere() -> None:
     layout = Layout("/log")
-    nobodys = {layout.transaction(name) for name in ("", "a" * 201, "A" * 67, "é" * 300)}
+    nobodys = {layout.transaction(name) for name in ("", "a" * 201, "A" * 201, "é" * 300)}
     assert nobodys == {"/log/.pylog/transactions/%"}
     assert decoded_group("%") is None
 

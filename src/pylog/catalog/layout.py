@@ -16,7 +16,8 @@ TOPIC_SUFFIX = ".json"
 ENCODED_BYTES_MAX = 200  # of a group's, a transactional id's or a producer's name as a file name
 DELETED_TOPIC_SUFFIX = ".gone"  # short: names may have 249 characters
 
-_NOT_PLAIN = re.compile(r"[^a-z0-9._-]+")  # capitals neither: to some filesystems they are the same letters
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
+_NOT_PLAIN_OR_CAPITAL = re.compile(r"[^a-z0-9._-]+")
 _NOBODYS = "%"  # is not the file name of any id
 _ENCODED = re.compile(r"(?:%[0-9A-F]{2})+")
 _STRAY = re.compile(r"(.+)-([0-9]+)\.[0-9a-f]+" + STRAY_SUFFIX, re.DOTALL)
@@ -24,7 +25,12 @@ _CONDEMNED = re.compile(r"(.+)-([0-9]+)\.([0-9a-f]+)" + DELETE_SUFFIX, re.DOTALL
 
 
 class Layout:
-    """The paths of one log. A root without a name is the current directory."""
+    """The paths of one log. A root without a name is the current directory.
+
+    ``ignores_case`` is set when the log is opened: whether its filesystem takes capitals for the same letters.
+    """
+
+    ignores_case = False
 
     def __init__(self, root: str) -> None:
         root = root.rstrip("/") or root[:1] or "."
@@ -51,17 +57,17 @@ class Layout:
 
     def group(self, group: str) -> str:
         """The directory of a consumer group, whose name was checked."""
-        return f"{self.groups}/{encoded_group(group)}"
+        return f"{self.groups}/{encoded_group(group, self.ignores_case)}"
 
     def transaction(self, transactional_id: str) -> str:
         """The directory of a transactional id. Kafka's table may have ids that no producer of pylog
         can have: their directory is never there."""
-        name = encoded_group(transactional_id)
+        name = encoded_group(transactional_id, self.ignores_case)
         return f"{self.transactions}/{name if 0 < len(name) <= ENCODED_BYTES_MAX else _NOBODYS}"
 
     def named_producer(self, name: str) -> str:
         """The lock file of a named producer, whose name was checked."""
-        return f"{self.named_producers}/{encoded_group(name)}.lock"
+        return f"{self.named_producers}/{encoded_group(name, self.ignores_case)}.lock"
 
     def offsets_checkpoint(self, number: int) -> str:
         """The checkpoint of one partition of the offsets topic."""
@@ -97,34 +103,39 @@ def parse_partition(name: str) -> TopicPartition | None:
     return TopicPartition(topic, int(number)) if int(number) < PARTITIONS_MAX else None
 
 
-def encoded_group(group: str) -> str:
-    """A group's file name: capitals, bytes illegal in topic names, and a first dot, as ``%`` and 2
-    digits. No two names differ only in the case of letters."""
-    name = _NOT_PLAIN.sub(lambda found: "%" + found[0].encode().hex("%").upper(), group)
+def encoded_group(group: str, ignores_case: bool = False) -> str:
+    """A group's file name: bytes illegal in topic names, and a first dot, as ``%`` and 2 digits.
+
+    Capitals, too, for a filesystem that ignores case: no two names differ only in the case of letters. On others they
+    stay, so that processes of earlier builds use the same locks.
+    """
+    not_plain = _NOT_PLAIN_OR_CAPITAL if ignores_case else _NOT_PLAIN
+    name = not_plain.sub(lambda found: "%" + found[0].encode().hex("%").upper(), group)
     return f"%2E{name[1:]}" if name.startswith(".") else name
 
 
-def check_encodable(value: object, option: str, what: str) -> str:
+def check_encodable(value: object, option: str, what: str, ignores_case: bool = False) -> str:
     """``value``, if ``encoded_group`` makes a file name of it that all filesystems take; else ``ConfigError``."""
     try:
-        if isinstance(value, str) and value and len(encoded_group(value)) <= ENCODED_BYTES_MAX:
+        if isinstance(value, str) and value and len(encoded_group(value, ignores_case)) <= ENCODED_BYTES_MAX:
             return value
     except UnicodeEncodeError:
         pass
+    capital = "a capital letter, or " if ignores_case else ""
     raise ConfigError(
-        f"{what} is text of 1 to {ENCODED_BYTES_MAX} bytes (a capital letter, or a byte of what no topic's name can have, "
+        f"{what} is text of 1 to {ENCODED_BYTES_MAX} bytes ({capital}a byte of what no topic's name can have, "
         f"counts three), got {value!r:.80}",
         option=option, value=value,
     )  # fmt: skip
 
 
-def decoded_group(name: str) -> str | None:
+def decoded_group(name: str, ignores_case: bool = False) -> str | None:
     """The group whose directory has this name, None if no group can."""
     try:
         group = _ENCODED.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(), name)
     except UnicodeDecodeError:
         return None
-    return group if group and encoded_group(group) == name else None
+    return group if group and encoded_group(group, ignores_case) == name else None
 
 
 def parse_stray(name: str) -> TopicPartition | None:

@@ -54,7 +54,7 @@ class GroupAdmin:
 
     def directory(self, group: str) -> GroupDirectory:
         """Return the paths of this group's files. ``ConfigError`` for an invalid name."""
-        check_group(group)
+        check_group(group, self._layout.ignores_case)
         return GroupDirectory(
             self._filesystem, self._manager.clock, group, self._layout.group(group), self._manager.boot
         )
@@ -361,7 +361,7 @@ class GroupAdmin:
             names = self._filesystem.names(self._layout.groups)
         except own(FileNotFoundError):
             names = []
-        return sorted(group for group in map(decoded_group, names) if group is not None)
+        return sorted(group for name in names if (group := decoded_group(name, self._layout.ignores_case)) is not None)
 
     def _clear_away(self) -> None:
         """Remove the directories of deleted groups, also those that a dead process has left."""

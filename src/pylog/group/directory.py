@@ -32,6 +32,6 @@ class GroupDirectory:
             self.filesystem.make_directory(directory)
 
 
-def check_group(group: object) -> str:
+def check_group(group: object, ignores_case: bool = False) -> str:
     """Return it if a group can have this name; else ``ConfigError``."""
-    return check_encodable(group, "group_id", "a group's name")
+    return check_encodable(group, "group_id", "a group's name", ignores_case)

@@ -118,7 +118,15 @@ def open_directory(
                 )
             )
         check_lock_kind(layout, manifest)
+    layout.ignores_case = ignores_case(filesystem, layout)
     return Opened(filesystem, catalog, manifest, read_only, {})
+
+
+def ignores_case(filesystem: FileSystem, layout: Layout) -> bool:
+    """Whether the log's filesystem takes capitals for the same letters. The manifest is there."""
+    directory, _, name = layout.manifest.rpartition("/")
+    capitals = name.upper()
+    return filesystem.exists(f"{directory}/{capitals}") and capitals not in filesystem.names(directory)
 
 
 def make_root(filesystem: FileSystem, root: str, *, may_create: bool, shared_group: bool) -> None:

@@ -46,7 +46,7 @@ class NamedProducer:
     def __init__(self, manager: ProducerLog, config: ProducerConfig) -> None:
         if not isinstance(manager, LogManager):
             raise ConfigError("a named producer needs a Log of its own directory", option="name")
-        self.name = name = check_name(config.name)
+        self.name = name = check_name(config.name, manager.layout.ignores_case)
         self.identity = ProducerIdentity(producer_id_of(name), _EPOCH, is_transactional=False)
         self._is_durable = config.acks == ACKS_ALL
         self._timeout_ms = int(config.max_block_ms)
@@ -124,9 +124,9 @@ def producer_id_of(name: str) -> int:
     return FIRST_NAMED_ID | int.from_bytes(sha256(name.encode()).digest()[:8], "big") >> 2
 
 
-def check_name(name: object) -> str:
+def check_name(name: object, ignores_case: bool = False) -> str:
     """Return it if a producer can have this name; else ``ConfigError``."""
-    return check_encodable(name, "name", "a producer's name")
+    return check_encodable(name, "name", "a producer's name", ignores_case)
 
 
 def check_sequence(value: object, count: int = 1) -> int:

@@ -61,7 +61,7 @@ class ProducerTransactions:
         if not isinstance(manager, LogManager):
             raise ConfigError("transactions need a Log of its own directory", option="transactional_id")
         self._manager = manager
-        self._transactional_id = check_transactional_id(config.transactional_id)
+        self._transactional_id = check_transactional_id(config.transactional_id, manager.layout.ignores_case)
         self._timeout_ms = config.transaction_timeout_ms
         self._gate = gate
         self._forget()

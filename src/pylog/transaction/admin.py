@@ -178,7 +178,7 @@ class TransactionAdmin:
     def _found(self, transactional_id: str) -> tuple[Decision, TransactionDirectory]:
         recorded = self._table.latest().get(transactional_id) if isinstance(transactional_id, str) else None
         if recorded is None:
-            name = check_transactional_id(transactional_id)
+            name = check_transactional_id(transactional_id, self._manager.layout.ignores_case)
             raise TransactionNotFound(
                 f"no producer of {self._manager.path} has had transactional_id={name!r}", transactional_id=name
             )

@@ -58,6 +58,6 @@ def _is_owner(name: str) -> bool:
     return len(stem) == 2 * OWNER_BYTES and stem != name and not stem.strip("0123456789abcdef")
 
 
-def check_transactional_id(value: object) -> str:
+def check_transactional_id(value: object, ignores_case: bool = False) -> str:
     """Return it if it can be a transactional id; else ``ConfigError``."""
-    return check_encodable(value, "transactional_id", "a transactional id")
+    return check_encodable(value, "transactional_id", "a transactional id", ignores_case)

@@ -95,7 +95,7 @@ class TransactionOffsets:
                 f"expected consumer.group_metadata(), or the name of a group without members, got {member!r:.80}",
                 option="group_metadata", value=member,
             )  # fmt: skip
-        check_group(member.group_id)
+        check_group(member.group_id, self._manager.layout.ignores_case)
         for name in wanted:
             self._manager.partition(*name)  # TopicNotFound, InvalidPartition
         if wanted:
