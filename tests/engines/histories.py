@@ -6,10 +6,12 @@ import random
 
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import build_batch
+from pylog.codec.control import ControlType, build_marker
 from pylog.codec.format import CODEC_NAMES
 from pylog.partition import Partition
 
-START_MS = 2_000_000_000_000  # after any present: neither Kafka nor pylog forgets a producer because of its age
+# Kafka and pylog forget a producer a day after its last record: those of the future never, those of the past at once.
+PAST_MS, FUTURE_MS = 1_700_000_000_000, 4_000_000_000_000
 SEGMENTS = range(1, 4)
 STEPS = range(3, 10)
 IDEMPOTENT, TRANSACTIONAL = (1000, 1001), (2000, 2001, 2002)
@@ -23,6 +25,7 @@ class History:
         self._random = random.Random(seed)
         self.partition = partition
         self.end = 0  # of the parts so far
+        self._start_ms = self._random.choice((PAST_MS, FUTURE_MS, FUTURE_MS))
         self._keys = [b"", *(b"key %d" % number for number in range(self._random.choice((1, 3, 10, 30))))]
         self._tombstones = self._random.choice((0.1, 0.3, 0.8))
         self._next = dict.fromkeys((*IDEMPOTENT, *TRANSACTIONAL), (0, 0))  # epoch and sequence
@@ -73,7 +76,8 @@ class History:
             producer_id = self._random.choice(sorted(self._open))
             self._open.remove(producer_id)
             epoch, _ = self._next[producer_id]
-            self.partition.log.append_marker(producer_id, epoch, committed=self._random.random() < 0.5)
+            kind = self._random.choice((ControlType.ABORT, ControlType.COMMIT))
+            self.partition.log.append_batch(build_marker(kind, producer_id, epoch, 0, self._start_ms))
             if self._has_new_epochs:
                 self._next[producer_id] = epoch + 1, 0
 
@@ -86,7 +90,7 @@ class History:
             key = None if self._random.random() < 0.03 else self._random.choice(self._keys)
             value = None if self._random.random() < self._tombstones else self._value()
             headers = tuple(self._random.sample(HEADERS, self._random.choice((0, 0, 1, 4))))
-            encoder.append(START_MS + self._random.randrange(-1000, 1000), key, value, headers)
+            encoder.append(self._start_ms + self._random.randrange(-1000, 1000), key, value, headers)
         return encoder
 
     def _value(self) -> bytes:

@@ -19,6 +19,7 @@ from aiokafka import TopicPartition as AiokafkaPartition
 from aiokafka.record.memory_records import MemoryRecords
 
 from pylog import Log
+from pylog.catalog.topic import TopicOptions
 from pylog.codec.batch import BatchHeader
 from pylog.codec.format import DELETE_HORIZON_BIT
 from pylog.partition.compact.engine import compact
@@ -30,11 +31,25 @@ from tests.foreign.interchange import Plain
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
-PARTITIONS = 25
-DELETE_RETENTION_MS = {"remembers": 10 * 86_400_000, "forgets": 1}  # a round takes longer than 1 ms: seen before and after
-TOPICS = dict.fromkeys(DELETE_RETENTION_MS, PARTITIONS)
+REMEMBERS, FORGETS, STAMPED, SPLIT = "remembers", "forgets", "stamped", "split"
+TOPICS = {REMEMBERS: 15, FORGETS: 15, STAMPED: 10, SPLIT: 10}
+DELETE_RETENTION_MS = {REMEMBERS: 10 * 86_400_000, FORGETS: 1, STAMPED: 1, SPLIT: 1}  # a round takes longer than 1 ms
+SEGMENT_BYTES = 4096
+OPTIONS: dict[str, TopicOptions] = {
+    STAMPED: {"message_timestamp_type": "LogAppendTime"},
+    SPLIT: {"segment_bytes": SEGMENT_BYTES},  # what is left does not fit into one segment
+}
+KAFKAS_OPTIONS = {
+    STAMPED: {"message.timestamp.type": "LogAppendTime"},
+    SPLIT: {"internal.segment.bytes": str(SEGMENT_BYTES)},
+}
 CONFIGS = {
-    topic: {**COMPACTED, "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": str(retention_ms)}
+    topic: {
+        **COMPACTED,
+        "min.cleanable.dirty.ratio": "0.01",
+        "delete.retention.ms": str(retention_ms),
+        **KAFKAS_OPTIONS.get(topic, {}),
+    }
     for topic, retention_ms in DELETE_RETENTION_MS.items()
 }
 ROUNDS = 3  # of an aborted transaction: the records go, the marker gets its horizon, the marker goes
@@ -49,6 +64,10 @@ class Batch(NamedTuple):
 
     header: BatchHeader
     records: tuple[Plain, ...]
+
+
+def segments(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob("*.log"))
 
 
 def batches(directory: Path) -> list[Batch]:
@@ -118,9 +137,9 @@ class Cleaned:
         }
         random = Random(seed)
         self.histories: dict[str, History] = {}
-        for topic in TOPICS:
-            log.create_topic(topic, partitions=PARTITIONS, index_interval_bytes=64)
-            for number in range(PARTITIONS):
+        for topic, partitions in TOPICS.items():
+            log.create_topic(topic, partitions=partitions, index_interval_bytes=64, **OPTIONS.get(topic, {}))
+            for number in range(partitions):
                 self.histories[f"{topic}-{number}"] = History(random.randrange(1 << 32), log.partition(topic, number))
 
     def write_part(self, *, ends_all: bool) -> dict[str, int]:
@@ -136,15 +155,18 @@ class Cleaned:
             for name, history in self.histories.items()
         }
 
-    def check_round(self, title: str) -> None:
-        """pylog compacts, while the broker does. Both leave the same."""
+    def check_round(self, title: str, *, same_segments: bool = False) -> None:
+        """pylog compacts, while the broker does. Both leave the same, of the same files also in the same segments."""
         cleaned_to = {name: report.cleaned_to for name, report in self.compact().items()}
         assert self.broker.wait_until_cleaned(cleaned_to) == {name: end for name, end in cleaned_to.items() if end}
         self.broker.stop()
         found = []
         for name in self.histories:
-            ours, theirs = batches(self.log.path / name), batches(self.broker.directory / name)
+            at_ours, at_theirs = self.log.path / name, self.broker.directory / name
+            ours, theirs = batches(at_ours), batches(at_theirs)
             wrong, more = differences(ours, theirs, cleaned_to[name], self.late[name])
+            if same_segments and segments(at_ours) != segments(at_theirs):
+                wrong.append(f"segments of pylog {segments(at_ours)}, of Kafka {segments(at_theirs)}")
             found += [f"{title}: {name}: {line}" for line in wrong]
             self._count(title, theirs)
             self.counts[f"{title}: batches without records that only pylog keeps"] += more
@@ -174,7 +196,7 @@ class Cleaned:
         await consumer.start()
         found: dict[str, list[Plain]] = {name: [] for name in self.histories}
         try:
-            partitions = [AiokafkaPartition(topic, n) for topic in TOPICS for n in range(PARTITIONS)]
+            partitions = [AiokafkaPartition(topic, n) for topic, count in TOPICS.items() for n in range(count)]
             consumer.assign(partitions)
             ends = await consumer.end_offsets(partitions)
             for partition in partitions:
@@ -209,7 +231,7 @@ def test_a_broker_and_pylog_leave_the_same_of_50_histories(tmp_path: Path, broke
             else:
                 broker.take(log.path, begins)
                 broker.start()
-            it.check_round(f"round {number + 1}")
+            it.check_round(f"round {number + 1}", same_segments=number == 0)
         check_dump(log.path)
 
         everything = dict.fromkeys(it.histories, 0)
