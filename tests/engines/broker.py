@@ -31,6 +31,7 @@ MARKS = (
     ".kafka_cleanshutdown",
     *(f"{name}-checkpoint" for name in ("recovery-point-offset", "replication-offset", "log-start-offset")),
 )
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 CONFIG = {"retention.ms": "-1"}
 
 
@@ -48,7 +49,8 @@ def classpath() -> str:
 class Broker:
     """One node, broker and controller, below ``home``."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, **more: object) -> None:
+        """``more`` settings, with ``_`` for each dot of their names."""
         self.directory = home / "log"
         self._home = home
         self._classpath = classpath()
@@ -73,6 +75,7 @@ class Broker:
             "transaction.state.log.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
             "log.cleaner.dedupe.buffer.size": 8388608,
+            **{name.replace("_", "."): value for name, value in more.items()},
         }
         self._configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         format_command = ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config"]
@@ -116,14 +119,16 @@ class Broker:
     def admin(self) -> KafkaAdminClient:
         return KafkaAdminClient(bootstrap_servers=self.address)
 
-    def serve(self, log: Path, topics: Mapping[str, int]) -> None:
-        """Start it with these topics of pylog's log, each of so many partitions."""
+    def serve(
+        self, log: Path, topics: Mapping[str, int], configs: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        """Start it with these topics of pylog's log, each of so many partitions, and what is special in their settings."""
         self.start()
         admin = self.admin()
         try:
             admin.create_topics(
                 [
-                    NewTopic(name, count, 1, topic_configs=COMPACTED if name.startswith("__") else CONFIG)
+                    NewTopic(name, count, 1, topic_configs=(configs or {}).get(name, _config(name)))
                     for name, count in topics.items()
                 ]
             )
@@ -132,11 +137,38 @@ class Broker:
         partitions = [f"{name}-{number}" for name, count in topics.items() for number in range(count)]
         self._wait_for([self.directory / name / "partition.metadata" for name in partitions])
         self.stop()
-        for name in partitions:
-            _swap(log / name, self.directory / name)
+        self.take(log, dict.fromkeys(partitions, 0))
+        self.start()
+
+    def take(self, log: Path, begins: Mapping[str, int]) -> None:
+        """Replace the files of these partitions, from the segment at this offset on, by pylog's. It is stopped."""
+        for name, base in begins.items():
+            _swap(log / name, self.directory / name, base)
         for mark in MARKS:
             (self.directory / mark).unlink(missing_ok=True)
-        self.start()
+
+    # The cleaner
+
+    def cleaned_to(self) -> dict[str, int]:
+        """Up to which offset the cleaner has cleaned each partition."""
+        try:
+            lines = (self.directory / CLEANER_CHECKPOINT).read_text().splitlines()[2:]
+        except FileNotFoundError:
+            return {}
+        return {f"{topic}-{number}": int(offset) for topic, number, offset in map(str.split, lines)}
+
+    def wait_until_cleaned(self, ends: Mapping[str, int]) -> dict[str, int]:
+        """Wait until the cleaner has reached these offsets; those that it reached."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while late := {name: end for name, end in ends.items() if self.cleaned_to().get(name, 0) < end}:
+            assert time.monotonic() < deadline, f"not cleaned: {late}, but {self.cleaned_to()}\n{self.last_words()}"
+            time.sleep(0.1)  # nothing tells when it has
+        return self.cleaned_to()
+
+    def believe_cleaned(self, ends: Mapping[str, int]) -> None:
+        """That the cleaner has reached these offsets. It is stopped."""
+        rows = [f"{name.rpartition('-')[0]} {name.rpartition('-')[2]} {end}\n" for name, end in ends.items()]
+        (self.directory / CLEANER_CHECKPOINT).write_text(f"0\n{len(rows)}\n{''.join(rows)}")
 
     def _wait_for(self, paths: Sequence[Path]) -> None:
         deadline = time.monotonic() + START_SECONDS_MAX
@@ -209,14 +241,24 @@ class Broker:
 COMPACTED = {**CONFIG, "cleanup.policy": "compact"}
 
 
-def _swap(ours: Path, theirs: Path) -> None:
-    """Kafka's files of ``ours`` in the place of those in ``theirs``, whose topic id stays."""
+def _config(topic: str) -> Mapping[str, str]:
+    return COMPACTED if topic.startswith("__") else CONFIG
+
+
+def _swap(ours: Path, theirs: Path, base: int) -> None:
+    """Kafka's files of ``ours`` in the place of those in ``theirs``, whose topic id stays; of segments from ``base`` on."""
     for path in theirs.iterdir():
-        if path.name != "partition.metadata":
+        if path.name != "partition.metadata" and _base(path) >= base:
             path.unlink()
     for path in ours.iterdir():
-        if path.name.endswith(KAFKAS) or path.name == "leader-epoch-checkpoint":
+        if (path.name.endswith(KAFKAS) and _base(path) >= base) or path.name == "leader-epoch-checkpoint":
             shutil.copyfile(path, theirs / path.name)
+
+
+def _base(path: Path) -> int:
+    """Of a segment's file; of any other, greater than all."""
+    number = path.name.split(".", 1)[0]
+    return int(number) if number.isdecimal() else 1 << 63
 
 
 def _free_ports(count: int) -> list[int]:
