@@ -277,7 +277,7 @@ def test_a_seal_whose_segment_is_removed_meanwhile_does_not_stay(tmp_path: Path)
     partition.append(one("x"), acks=1)
 
     def remove_segment(operation: str, path: str) -> None:
-        if operation == "replaced" and ".seal" in path:
+        if operation == "sync" and ".seal" in path:
             log_file(directory).unlink()
 
     filesystem.hook = remove_segment

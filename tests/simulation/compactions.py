@@ -12,7 +12,8 @@ from pylog.codec.batch import build_batch
 from pylog.codec.control import ControlType, build_marker
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions, CompactionReport
-from pylog.testing.machine import Machine, RandomWalk, Schedule, Strategy, all_schedules
+from pylog.segment.naming import SEAL
+from pylog.testing.machine import Machine, Process, RandomWalk, Schedule, Step, Strategy, all_schedules
 from tests.simulation.crashes import PROBLEMS_MAX, Found
 from tests.simulation.races import shortened
 
@@ -129,6 +130,35 @@ def ending_a_transaction(log: Log, original: Records) -> None:
     partition = log.partition(TOPIC, 0)
     partition.log.append_batch(transactional(b"k3", b"aborted", 7))
     partition.log.append_marker(7, 0, committed=False)
+
+
+def compact_while_sealing(seed: int, step: int) -> str | None:
+    """A process makes the first segment's seal again; before its ``step``-th step another one compacts the partition.
+
+    Returns what the sealer was about to do; None if it has fewer steps.
+    """
+    machine = _stage(seed).copy()
+    sealing, compacting_one = machine.process(), machine.process()
+    log, other = sealing.open_log(ROOT), compacting_one.open_log(ROOT)
+    original, met, steps = dict(_original(seed)), list[str](), 0
+    partition = log.partition(TOPIC, 0)
+    sealing.filesystem.remove(partition.log.directory.file_path(0, SEAL))
+
+    def before(process: Process, coming: Step) -> None:
+        nonlocal steps
+        if process is sealing and not met and not machine.locks:
+            steps += 1
+            if steps > step:
+                met.append(f"{coming.name} {coming.path}")
+                compact_in(other)
+
+    machine.before_step.append(before)
+    partition.log.roll()
+    machine.before_step.clear()
+    with machine.process().open_log(ROOT, read_only=True) as reader:
+        assert not (found := reader.verify().problems), (met, found)
+    check(machine, original)
+    return met[0] if met else None
 
 
 MEETING = {work.__name__: work for work in (compacting, reading, appending, ending_a_transaction)}

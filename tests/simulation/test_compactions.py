@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from pylog.testing.machine import Machine, for_every_kill, for_every_power_loss
-from tests.simulation.compactions import MEETING, ROOT, at_random, check, committed, compact_in, in_every_order, staged
+from tests.simulation.compactions import (
+    MEETING,
+    ROOT,
+    at_random,
+    check,
+    committed,
+    compact_in,
+    compact_while_sealing,
+    in_every_order,
+    staged,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -51,3 +63,8 @@ def test_a_compaction_meets_others_in_every_order_with_one_preemption(name: str,
 @pytest.mark.parametrize("name", MEETING)
 def test_a_compaction_meets_others_in_any_order(name: str, seed: int) -> None:
     assert at_random(name, seed, 60).problems == []
+
+
+def test_a_compaction_at_any_step_of_the_sealer_keeps_its_own_seal(seed: int) -> None:
+    met = list(iter((compact_while_sealing(seed, step) for step in count()).__next__, None))
+    assert any(step.startswith(("sync", "replace")) and "seal" in step for step in met), met

@@ -47,6 +47,7 @@ _ENTRY_BYTES = _TIME_BYTES = 8
 _LEAST_BATCH_BYTES = HEADER_BYTES
 _PIECE_BYTES = 64 << 10
 _NEXT_BASE = Struct(">q")
+_Put = Callable[[Callable[[], object]], object]
 
 
 class Seal(NamedTuple):
@@ -265,14 +266,14 @@ def _is_possible(seal: Seal) -> bool:
 
 
 def write_seal(
-    filesystem: FileSystem, directory: str, base_offset: int, seal: Seal, *, applies: Callable[[], bool] = lambda: True
+    filesystem: FileSystem, directory: str, base: int, seal: Seal, *, put: _Put = lambda rename: rename()
 ) -> None:
-    """Write the seal of a segment, if it ``applies`` still, which is checked last. Needs no lock.
+    """Write the seal of a segment. ``put`` is called last: it calls what it gets, which puts the seal in its place, or not.
 
     Several processes may seal one segment: each writes its own file, and the last rename counts. It is synced before, so that
     a power failure leaves a whole seal or none.
     """
-    path = file_path(directory, base_offset, SEAL)
+    path = file_path(directory, base, SEAL)
     temporary = temporary_path(path, filesystem.process_id(), filesystem.random_bytes(8))
     try:
         file = filesystem.open_appendable(temporary)
@@ -281,10 +282,7 @@ def write_seal(
             file.sync()
         finally:
             file.close()
-        if applies():
-            filesystem.replace(temporary, path)
-            if not applies():  # deleted meanwhile, perhaps before the seal was there
-                filesystem.remove(path)
+        put(lambda: filesystem.replace(temporary, path))
     finally:
         filesystem.remove(temporary)
 

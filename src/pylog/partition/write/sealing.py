@@ -1,7 +1,8 @@
 """Writes the seals of closed segments, and checks each batch of them.
 
-Each append after a roll seals a part, so that no append pays for a whole segment. It needs no lock,
-since a closed segment doesn't change. Closing the partition seals the rest. A crash leaves a segment
+Each append after a roll seals a part, so that no append pays for a whole segment. Reading needs no
+lock; the seal gets its name under the partition's lock, if the segment is still the one that was
+read: compaction replaces segments. Closing the partition seals the rest. A crash leaves a segment
 without a seal, which is readable. Each later roll seals a few such segments, and reads some older
 seals: a torn one is made again.
 """
@@ -11,18 +12,19 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import NamedTuple
 
 from pylog.codec.batch import header_crc
 from pylog.codec.format import HEADER_BYTES
-from pylog.errors import CorruptSegment, PylogError, TopicNotFound
-from pylog.interrupts import own
-from pylog.partition.commit_slots import CommitSlotsReader
+from pylog.errors import Closed, CorruptSegment, PylogError, TopicNotFound
+from pylog.interrupts import own, suppress
 from pylog.partition.directory import PartitionDirectory
+from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
 from pylog.partition.read.aborted import folded
+from pylog.partition.write.lock import WriteLock
 from pylog.segment import (
     AbortedDigest,
     Seal,
@@ -33,13 +35,14 @@ from pylog.segment import (
     rising_seal,
     write_seal,
 )
-from pylog.segment.naming import COMMIT_SLOTS, LOG, SEAL, SNAPSHOT, TRANSACTION_INDEX, file_name, offsets_of
+from pylog.segment.naming import LOG, SEAL, SNAPSHOT, TRANSACTION_INDEX, file_name, offsets_of
 from pylog.turn import NOT_MINE, Turn
 
 logger = logging.getLogger("pylog.partition")
 
 LEFTOVERS_PER_ROLL = 2  # a long history is sealed in time, and no append pays for all of it
 _STEP_BYTES = 1 << 20
+_WAIT_MS = 1000  # for the lock: a process that holds it so long is stopped
 _CHECKED_PER_ROLL_BYTES = 1 << 20
 _BATCH_COSTS_BYTES = 16 << 10  # a batch or a seal takes as long as checking this many bytes more
 _HEADERS_COST_LESS = 64  # than a batch's checksum, about
@@ -57,8 +60,9 @@ class ClosedSegment(NamedTuple):
 class Sealer:
     """Seals the closed segments of one partition."""
 
-    def __init__(self, directory: PartitionDirectory) -> None:
+    def __init__(self, directory: PartitionDirectory, lock: WriteLock) -> None:
         self._directory = directory
+        self._lock = lock
         self.forget_parent()
 
     def forget_parent(self) -> None:
@@ -174,7 +178,7 @@ class Sealer:
         try:
             if not (yield from self._is_sealed(base)):
                 yield from self._seal(base)
-        except own(FileNotFoundError):
+        except own(FileNotFoundError, TopicNotFound, Closed):
             pass  # the segment was deleted
         except own(PylogError) as error:
             logger.warning("%r: could not seal a closed segment: %s", self._directory.path, error)
@@ -208,8 +212,8 @@ class Sealer:
             raise scan.damage()
         seal = builder.build(aborted=(yield from self._aborted(base)) if has_markers else AbortedDigest(0, 0))
         self._compare_index(base, seal)
-        applies = partial(self._applies, base, seal)
-        write_seal(self._directory.filesystem, self._directory.path, base, seal, applies=applies)
+        put = partial(self._put, base, seal)
+        write_seal(self._directory.filesystem, self._directory.path, base, seal, put=put)
 
     def _aborted(self, base: int) -> Generator[int, None, AbortedDigest | None]:
         """What the transaction index must be, by the batches; None if what producers did before them is unknown."""
@@ -235,29 +239,28 @@ class Sealer:
             path = directory.file_path(base, TRANSACTION_INDEX)
             logger.warning("%r is lost or damaged; readers will read its segment instead", path)
 
-    def _applies(self, base: int, seal: Seal) -> bool:
+    def _put(self, base: int, seal: Seal, rename: Callable[[], object]) -> None:
+        def put(grant: Grant) -> None:
+            with suppress(FileNotFoundError):  # the segment was deleted, or a recovery has removed the new file
+                if self._applies(base, seal, grant):
+                    grant.check()
+                    rename()
+
+        self._lock.holding(_WAIT_MS, put)
+
+    def _applies(self, base: int, seal: Seal, grant: Grant) -> bool:
         """Whether the segment at this path now is closed, and the one that was read.
 
         It is not if the topic was deleted and created again, or a recovery cut the log.
         """
         directory = self._directory
-        try:
-            directory.check_topic()  # another topic's segment can have the same bytes
-        except own(TopicNotFound):
+        directory.check_topic()  # another topic's segment can have the same bytes
+        state = grant.slots.read()
+        if state is None or state.boot != directory.boot or state.active_base <= base:
             return False
-        try:
-            slots = CommitSlotsReader(directory.filesystem.open_readable(f"{directory.path}/{COMMIT_SLOTS}"))
-            try:
-                state = slots.read()
-            finally:
-                slots.close()
-            if state is None or state.boot != directory.boot or state.active_base <= base:
-                return False
-            if rising_seal(directory.filesystem, directory.path, base) is not None:
-                return False  # compacted meanwhile
-            file = directory.filesystem.open_readable(directory.file_path(base, LOG))
-        except own(FileNotFoundError):
-            return False
+        if rising_seal(directory.filesystem, directory.path, base) is not None:
+            return False  # compacted meanwhile
+        file = directory.filesystem.open_readable(directory.file_path(base, LOG))
         try:
             return file.size() == seal.size_bytes and (
                 not seal.positions or header_crc(file.pread(HEADER_BYTES, seal.positions[-1])) == seal.header_crcs[-1]

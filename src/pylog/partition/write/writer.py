@@ -61,7 +61,7 @@ class PartitionWriter:
         self._directory = directory
         self._now_ms = directory.clock.now_ms
         self._lock = WriteLock(directory)
-        self._sealer = Sealer(directory)
+        self._sealer = Sealer(directory, self._lock)
         self.has_rolled = False  # an append has closed a segment, since its user has set this to false
         self.failed_syncs = FailedSyncs(directory)
         self._end = LogEnd(directory, self._lock, self.failed_syncs, self._sealer)
@@ -344,15 +344,17 @@ class PartitionWriter:
         self.failed_syncs.clear(base)
 
     def close(self) -> None:
-        """Close the files, then seal what is due. Waits for a running append."""
+        """Seal what is due, which needs the lock, then close the files. Waits for a running append."""
         is_done = True
         try:
-            is_done = self._lock.close(self._end.finish)
-        except own(PylogError, FileNotFoundError) as error:
-            logger.warning("%r: no closing entry in a time index: %s", self._directory.path, error)
-        if is_done:
-            self._end.forget()
-        self._sealer.finish()
+            self._sealer.finish()
+        finally:
+            try:
+                is_done = self._lock.close(self._end.finish)
+            except own(PylogError, FileNotFoundError) as error:
+                logger.warning("%r: no closing entry in a time index: %s", self._directory.path, error)
+            if is_done:
+                self._end.forget()
 
     def _forget_parent(self) -> None:
         """In a forked child: a thread of the parent may have been in any step."""
