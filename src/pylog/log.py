@@ -7,10 +7,12 @@ among threads, and continues to work in a forked child.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pylog.catalog import TopicDescription, check_topic_name
 from pylog.checks import (
+    TRANSACTIONS_TOPIC,
     OfOneProcess,
     partition_of,
     refuse_decisions,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from pylog.catalog.settings import LogSettings
     from pylog.catalog.topic import TopicOptions
     from pylog.cleaner.cleaner import Cleaner
+    from pylog.cleaner.compaction import Needed
     from pylog.cleaner.housekeeping import Housekeeping
     from pylog.cleaner.report import MaintenanceReport
     from pylog.group.admin import GroupAdmin
@@ -286,7 +289,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
 
     def maintain(self, topics: Iterable[str] = (), *, dry_run: bool = False) -> MaintenanceReport:
         """Do all maintenance that is due, once: what the policies of these topics, or of all, and the
-        log's bound no longer keep is deleted.
+        log's bound no longer keep is deleted, and compacted topics are compacted.
 
         What fails on one partition is in the report. ``dry_run=True`` changes nothing and needs no
         permission to write. Durable on return. ``TopicNotFound``, ``ReadOnlyLog``.
@@ -350,7 +353,17 @@ def cleaner_of(manager: LogManager) -> Cleaner:
     from pylog.cleaner.cleaner import Cleaner  # rarely needed
     from pylog.group.consumption import Consumption
 
-    return Cleaner(manager, manager.part(Consumption))
+    return Cleaner(manager, manager.part(Consumption), partial(_first_needed, manager))
+
+
+def _first_needed(manager: LogManager, partition: PartitionLog) -> Needed:
+    from pylog.cleaner.compaction import Needed
+
+    if partition.topic != TRANSACTIONS_TOPIC:
+        return Needed()
+    from pylog.transaction.needed import first_needed  # most logs have no transactions
+
+    return first_needed(manager, partition)
 
 
 def _maintain(manager: LogManager) -> MaintenanceReport:

@@ -120,15 +120,6 @@ def test_a_value_that_is_none_is_refused_by_name(tmp_log_dir: Path, options: dic
         assert log.topics() == []
 
 
-@pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete,compact"])
-def test_compaction_is_refused_as_long_as_there_is_none(tmp_log_dir: Path, policy: str) -> None:
-    with Log(tmp_log_dir) as log:
-        log.create_topic("t")
-        for call in (log.create_topic, log.alter_topic):
-            with pytest.raises(ConfigError, match="this version does not compact"):
-                call("t", cleanup_policy=policy)
-
-
 def test_a_policy_of_several_has_one_spelling() -> None:
     for policy in ("compact,delete", "delete,compact"):
         assert TopicConfig().with_changes({"cleanup_policy": policy}).cleanup_policy == "compact,delete"

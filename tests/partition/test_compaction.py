@@ -20,7 +20,7 @@ from pylog.partition import Partition
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.compact.engine import compact, planned
 from pylog.partition.compact.options import CompactionOptions
-from pylog.partition.compact.plan import ClosedSegment, groups, is_due, plan
+from pylog.partition.compact.plan import ClosedSegment, groups, plan
 from pylog.testing.manual_clock import ManualClock
 from tests.partition.logs import START_MS, append_encoded, marker, open_partition, problems
 from tests.storage.filesystems import OtherBoot
@@ -251,20 +251,6 @@ def test_what_can_be_compacted(
 ) -> None:
     made = plan(published, CLOSED, checkpoint, options, 1000)
     assert (made.first_dirty, made.end, len(made.segments), made.reason) == expected
-
-
-@pytest.mark.parametrize(
-    ("checkpoint", "options", "expected"),
-    [
-        (0, CompactionOptions(), True),
-        (20, CompactionOptions(), False),
-        (20, CompactionOptions(min_cleanable_dirty_ratio=0.3), True),
-        (20, CompactionOptions(max_compaction_lag_ms=50), True),
-        (30, CompactionOptions(max_compaction_lag_ms=50), False),
-    ],
-)
-def test_when_a_compaction_is_due(checkpoint: int, options: CompactionOptions, expected: bool) -> None:
-    assert is_due(plan(state(30), CLOSED, checkpoint, options, 1000), options, 1000) is expected
 
 
 @given(

@@ -136,6 +136,13 @@ class TopicConfig(NamedTuple):
         _check_choice("retention", self.retention, (None, CONSUMED))
         _check_choice("retention_clock", self.retention_clock, _CLOCKS)
         _check_choice("cleanup_policy", self.cleanup_policy, _POLICIES)
+        if self.is_compacted and self.retention_clock == APPEND_TIME:
+            raise ConfigError(
+                f"retention_clock='append' with cleanup_policy={self.cleanup_policy!r}: a compaction writes new files, whose "
+                "times say nothing of the append; take retention_clock='record', and message_timestamp_type='LogAppendTime' if "
+                "the producers' clocks are not to count",
+                option="retention_clock", value=self.retention_clock, cleanup_policy=self.cleanup_policy,
+            )  # fmt: skip
         ratio = self.min_cleanable_dirty_ratio
         if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 <= ratio <= 1:
             raise ConfigError(
@@ -165,6 +172,20 @@ class TopicConfig(NamedTuple):
     def as_dict(self) -> dict[str, Any]:
         """The options by name."""
         return self._asdict()
+
+
+OWN_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+"""The internal topics that pylog writes."""
+OWN_TOPICS_OPTIONS = TopicConfig(segment_bytes=4 << 20, cleanup_policy=COMPACT)._asdict()
+"""How they are created: whatever the log's defaults, with segments that are closed, and so compacted, soon."""
+
+
+def own_topic_changes(topic: TopicDescription) -> dict[str, Any]:
+    """What to alter of an internal topic which a version has made that did not compact; {} of any other topic."""
+    if topic.name not in OWN_TOPICS or topic.config.cleanup_policy != DELETE:
+        return {}
+    segment_bytes = min(topic.config.segment_bytes, OWN_TOPICS_OPTIONS["segment_bytes"])
+    return {"cleanup_policy": COMPACT, "segment_bytes": segment_bytes}
 
 
 class TopicDescription(NamedTuple):

@@ -7,12 +7,13 @@ Any number of processes may do the same at once: what one has done is not due fo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from pylog.catalog.topic import CONSUMED, INTERNAL_TOPICS, UNLIMITED, TopicConfig
+from pylog.catalog.topic import CONSUMED, INTERNAL_TOPICS, UNLIMITED, TopicConfig, own_topic_changes
 from pylog.cleaner.bound import Candidate, Part, shared
+from pylog.cleaner.compaction import COMPACTION, Compaction, FirstNeeded
 from pylog.cleaner.facts import NS_PER_MS, Facts, PartitionFacts, disk_bytes
 from pylog.cleaner.report import LogMaintenance, MaintenanceReport, PartitionMaintenance
 from pylog.cleaner.retention import (
@@ -26,9 +27,9 @@ from pylog.cleaner.retention import (
     is_limited,
     planned,
 )
+from pylog.cleaner.step import Step, Target
 from pylog.errors import InvalidPartition, PylogError, TopicNotFound
 from pylog.interrupts import own, suppress
-from pylog.limits import DEFAULT_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from pylog.catalog import TopicDescription
@@ -59,36 +60,18 @@ class Consumption(Protocol):
     def consumed(self, partition: PartitionLog, *, durably: bool) -> _Consumed: ...
 
 
-class Target(NamedTuple):
-    """What a step works on. ``set_ms``: nothing was due before, since the options were others; 0: unknown."""
-
-    partition: PartitionLog
-    config: TopicConfig
-    now_ms: int
-    dry_run: bool
-    set_ms: int = 0
-    timeout_ms: int = DEFAULT_TIMEOUT_MS
-    may_roll: bool = True
-
-
-class Step(NamedTuple):
-    """``applies``: whether a policy of this topic asks for it. ``run`` does what is due, and says so."""
-
-    name: str
-    applies: Callable[[TopicDescription], bool]
-    run: Callable[[Target], PartitionMaintenance]
-
-
 class Cleaner:
     """Maintains one log. Safe to share among threads."""
 
-    def __init__(self, manager: LogManager, consumption: Consumption) -> None:
+    def __init__(self, manager: LogManager, consumption: Consumption, first_needed: FirstNeeded) -> None:
+        """``first_needed``: from which record on compaction must leave a partition as it is."""
         self._manager = manager
         self._consumption = consumption
         self._facts = Facts()
         self._next_bound_s = 0.0
         self._retention = Step(RETENTION, is_retained, self._retain)
-        self._steps = (self._retention,)
+        compaction = Compaction(self._look, first_needed)
+        self._steps = (self._retention, Step(COMPACTION, _is_compacted, compaction.run))
 
     def maintain(self, topics: Sequence[str] = (), *, dry_run: bool = False) -> MaintenanceReport:
         """See ``Log.maintain``."""
@@ -100,7 +83,8 @@ class Cleaner:
         described = described or list(manager.existing_topics(manager.topics()).values())
         done: list[PartitionMaintenance] = []
         unlimited = 0
-        for topic in described:
+        for each in described:
+            topic = self._with_own_options(each, dry_run=dry_run)
             steps = [step for step in self._steps if step.applies(topic)]
             if not steps:
                 unlimited += len(topic.numbers)
@@ -113,6 +97,18 @@ class Cleaner:
             more, log = self._keep_bound(max_bytes, targets, {(each.topic, each.partition): each for each in done})
             done += more
         return MaintenanceReport(dry_run, tuple(done), unlimited, log)
+
+    def _with_own_options(self, topic: TopicDescription, *, dry_run: bool) -> TopicDescription:
+        """An internal topic that an earlier version has made is compacted from now on: earlier versions refuse it."""
+        changes = own_topic_changes(topic)
+        if not changes or self._manager.is_kafka_directory:
+            return topic
+        if dry_run:
+            return topic._replace(config=topic.config.with_changes(changes))
+        try:
+            return self._manager.alter_topic(topic.name, changes)
+        except own(TopicNotFound):
+            return topic  # deleted meanwhile, which its partitions tell
 
     def after_roll(self, partition: PartitionLog, max_bytes: int) -> None:
         """Apply the limits of time and size to a partition whose writer has just closed a segment; and
@@ -293,6 +289,10 @@ class Cleaner:
 def is_retained(topic: TopicDescription) -> bool:
     """Whether retention may ever delete anything of it."""
     return is_limited(topic.config) and topic.name not in INTERNAL_TOPICS
+
+
+def _is_compacted(topic: TopicDescription) -> bool:
+    return topic.config.is_compacted
 
 
 def _attempt(step: Step, target: Target) -> PartitionMaintenance | None:

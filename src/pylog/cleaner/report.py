@@ -11,9 +11,11 @@ OVERDUE_MS = 86_400_000
 class PartitionMaintenance(NamedTuple):
     """One step on one partition. With ``dry_run`` it says what would be done.
 
-    ``rules``: by which segments went. ``kept``: why the oldest segment that is left stays;
-    ``detail`` is more about that, for people. ``overdue_ms``: how long the oldest segment that went
-    had been due. ``error``: why the step failed; the next maintenance tries again.
+    ``rules``: by which segments went, or why they were compacted. ``kept``: why the oldest segment
+    that is left stays, or why not all was compacted; ``detail`` is more about that, for people.
+    ``overdue_ms``: how long the oldest segment that went had been due. ``error``: why the step failed;
+    the next maintenance tries again. ``bytes_before`` and ``bytes_after``: of the log files that were
+    compacted, and of what is left of them, with ``records_kept``.
     """
 
     topic: str
@@ -27,6 +29,10 @@ class PartitionMaintenance(NamedTuple):
     detail: str = ""
     overdue_ms: int = 0
     error: str = ""
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records_kept: int = 0
+    records_dropped: int = 0
 
 
 class LogMaintenance(NamedTuple):
@@ -43,7 +49,7 @@ class LogMaintenance(NamedTuple):
 
 
 class MaintenanceReport(NamedTuple):
-    """``unlimited`` partitions have no policy that deletes; the others are in ``partitions``."""
+    """``unlimited`` partitions have no policy that deletes or compacts; the others are in ``partitions``."""
 
     dry_run: bool
     partitions: tuple[PartitionMaintenance, ...]
@@ -68,7 +74,7 @@ class MaintenanceReport(NamedTuple):
         ]
         found += [
             f"{done.topic}-{done.partition}: {done.step} has been due for {done.overdue_ms // 3_600_000} h "
-            f"({done.deleted_bytes} bytes, by {', '.join(done.rules)})"
+            f"({done.deleted_bytes or done.bytes_before} bytes, by {', '.join(done.rules)})"
             for done in self.partitions
             if self.dry_run and not done.error and done.overdue_ms >= OVERDUE_MS
         ]

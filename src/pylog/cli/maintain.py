@@ -17,9 +17,9 @@ _TITLES = ("PARTITION", "STEP", "LOG START", "SEGMENTS", "DELETED", "BY", "KEPT"
 
 def add_parser(commands: Commands) -> None:
     maintain = commands.add_parser(
-        "maintain", parents=[log_options()], help="delete what retention no longer keeps",
-        description="Do all maintenance that is due, once, and say of each partition with a policy what was deleted, and why the "
-        "next segment stays. Exit code 1 if something failed, or the log stays above its bound.",
+        "maintain", parents=[log_options()], help="delete what retention no longer keeps, and compact",
+        description="Do all maintenance that is due, once, and say of each partition with a policy what was deleted, compacted, "
+        "and why the rest stays. Exit code 1 if something failed, or the log stays above its bound.",
     )  # fmt: skip
     maintain.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all, and the bound of the log")
     maintain.add_argument("--dry-run", action="store_true", help="change nothing, and say what would be done")
@@ -58,17 +58,22 @@ def _print(report: MaintenanceReport, *, as_json: bool) -> None:
             "deleted_bytes": report.deleted_bytes,
         })  # fmt: skip
         return
-    print_table(_TITLES, [_row(done) for done in report.partitions if not done.error])
+    print_table(_TITLES, [_row(done, report.dry_run) for done in report.partitions if not done.error])
     verb = "would be deleted" if report.dry_run else "deleted"
     deleted = f"{count_text(report.deleted_segments, 'segment')}, {size_text(report.deleted_bytes)} {verb}"
     print_line(f"{deleted}; {count_text(report.unlimited, 'partition')} without a policy{_bound_text(report.log)}")
 
 
-def _row(done: PartitionMaintenance) -> tuple[object, ...]:
+def _row(done: PartitionMaintenance, dry_run: bool) -> tuple[object, ...]:
+    deleted = size_text(done.deleted_bytes)
+    if done.bytes_before:
+        deleted = (
+            f"{'?' if dry_run else size_text(done.bytes_before - done.bytes_after)} of {size_text(done.bytes_before)}"
+        )
     kept = f"{done.kept} ({done.detail})" if done.detail else done.kept
     return (
         f"{done.topic}-{done.partition}", done.step, done.log_start_offset, done.deleted_segments,
-        size_text(done.deleted_bytes), ", ".join(done.rules) or "-", kept or "-",
+        deleted, ", ".join(done.rules) or "-", kept or "-",
     )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ import threading  # consumers of several threads share the cache
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from pylog.catalog import TopicConfig, TopicDescription
+from pylog.catalog import TopicDescription
+from pylog.catalog.topic import OWN_TOPICS_OPTIONS
 from pylog.checks import OFFSETS_TOPIC
 from pylog.codec.format import INT64_MAX
 from pylog.errors import (
@@ -42,8 +43,6 @@ logger = logging.getLogger("pylog.group")
 
 CHECKPOINT_RECORDS = 10_000
 _FAR_RECORDS = 4 * CHECKPOINT_RECORDS
-
-_CONFIG = TopicConfig()._asdict()  # independent of the log's defaults
 
 
 class Look(NamedTuple):
@@ -186,10 +185,14 @@ class OffsetStore:
         token = log.change_token()
         if token == partition.token:
             return
-        if partition.is_new or log.latest_offset - partition.next_offset > _FAR_RECORDS:
+        is_far = log.latest_offset - max(partition.next_offset, partition.known_offset) > _FAR_RECORDS
+        if partition.is_new or is_far:
             self._start_from_checkpoint(partition)
         try:
             for fetched in log.reader.fetches(partition.next_offset, INT64_MAX, isolation_level=WITH_MARKERS):
+                if partition.has_lost(fetched.batches, fetched.cursor.offset):
+                    self._start_again(partition)
+                    return
                 for view in fetched.batches:
                     partition.take(view)
                 partition.next_offset = fetched.cursor.offset
@@ -207,6 +210,8 @@ class OffsetStore:
             checkpoint = read_checkpoint(self._filesystem, path)
         except own(CorruptSegment, StorageError) as damage:
             logger.warning("%s; reading all of %s instead", damage, OFFSETS_TOPIC)
+        if partition.is_new:
+            partition.known_offset = partition.log.latest_offset
         partition.is_new = False
         if (
             checkpoint is not None
@@ -217,13 +222,21 @@ class OffsetStore:
             for key, value in checkpoint.entries:
                 partition.apply(key, value)
             partition.next_offset = partition.checkpoint_offset = checkpoint.next_offset
+            partition.known_offset = checkpoint.next_offset
+
+    def _start_again(self, partition: OffsetsPartition) -> None:
+        """Read all of the log. What is deleted meanwhile keeps its tombstone for ``delete_retention_ms``."""
+        partition.groups, partition.pending = {}, PendingOffsets()
+        partition.next_offset = partition.log.earliest_offset
+        partition.known_offset = partition.log.latest_offset
+        self._catch_up(partition)
 
     # Writing
 
     def create_topic(self) -> None:
         """Create the topic if it is missing, before the group's lock is taken: a deleter of a topic
         holds the catalog's lock, which creation needs, while it waits for groups' locks."""
-        self._manager.create_topic(OFFSETS_TOPIC, 1, _CONFIG, if_not_exists=True, internal=True)
+        self._manager.create_topic(OFFSETS_TOPIC, 1, OWN_TOPICS_OPTIONS, if_not_exists=True, internal=True)
 
     def append(
         self,

@@ -8,6 +8,7 @@ the later commits of the others.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pylog.checks import OFFSETS_TOPIC
@@ -36,10 +37,24 @@ class OffsetsPartition:
         self.next_offset = 0  # the first record that is not in the cache
         self.checkpoint_offset = 0
         self.end_offset = 0  # after the last commit of this process
+        self.known_offset = 0  # records before it may be missing: the cache was empty before them
         self.is_new = True
         self.token: object = None
         self.groups: dict[str, Offsets] = {}
         self.pending = PendingOffsets()
+
+    def has_lost(self, batches: Sequence[BatchView], end_offset: int) -> bool:
+        """Whether records from ``next_offset`` to here were compacted away before they were read. A tombstone
+        may be among them, of an offset that is in the cache."""
+        if end_offset <= self.known_offset:
+            return False
+        expected = self.next_offset
+        for view in batches:
+            header = view.header
+            if header.base_offset > expected or header.count <= header.last_offset - header.base_offset:
+                return True
+            expected = header.last_offset + 1
+        return expected < end_offset
 
     def take(self, view: BatchView) -> None:
         """Apply one batch of the log, from ``next_offset`` on."""

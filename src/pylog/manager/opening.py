@@ -16,7 +16,6 @@ from pylog.catalog import (
     write_manifest,
 )
 from pylog.catalog.layout import PRIVATE
-from pylog.catalog.topic import COMPACT
 from pylog.checks import meant
 from pylog.clock import Clock
 from pylog.errors import ConfigError, LogLocked, LogNotFound, UnsafeDirectory
@@ -186,15 +185,9 @@ def check_lock_kind(layout: Layout, manifest: Manifest) -> None:
 
 
 def check_topic_options(options: Mapping[str, object]) -> None:
-    """``ConfigError`` for options that no topic has, with Kafka's name for it or a similar one; and
-    for compaction, which this version does not have."""
-    for option, value in options.items():
+    """``ConfigError`` for options that no topic has, with Kafka's name for it or a similar one."""
+    for option in options:
         here = option.replace(".", "_").replace("-", "_")
-        if option == "cleanup_policy" and isinstance(value, str) and COMPACT in value:
-            raise ConfigError(
-                f"cleanup_policy={value!r:.80}: this version does not compact; there are 'delete' and 'none'",
-                option=option, value=value,
-            )  # fmt: skip
         if option in TopicConfig._fields:
             continue
         facts = {"expected": here} if here in TopicConfig._fields else {}

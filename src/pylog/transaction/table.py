@@ -13,7 +13,8 @@ import threading  # the application's threads share the index
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from pylog.catalog import TopicConfig, TopicDescription
+from pylog.catalog import TopicDescription
+from pylog.catalog.topic import OWN_TOPICS_OPTIONS
 from pylog.checks import TRANSACTIONS_TOPIC
 from pylog.codec.batch import BatchView
 from pylog.codec.format import INT64_MAX
@@ -33,7 +34,6 @@ logger = logging.getLogger("pylog.transaction")
 
 TIMEOUT_MS = 30_000
 PATIENCE_MS = 50  # of those who need not decide now: a process that is stopped must not stop them, too
-_CONFIG = TopicConfig()._asdict()  # independent of the log's defaults
 
 
 class _Partition:
@@ -134,6 +134,13 @@ class TransactionTable:
             commits = list(self._commits.values())
         return [found for found in commits if found.decision.transactional_id == transactional_id]
 
+    def all_unfinished(self, log: PartitionLog) -> list[Found]:
+        """The same of all ids, in one partition of the table."""
+        with self._lock:
+            self._catch_up()
+            commits = list(self._commits.values())
+        return [found for found in commits if found.log is log]
+
     def transactional_id(self, producer_id: int) -> str | None:
         """Whose producer id this is, or was; None if no transactional producer ever had it."""
         with self._lock:
@@ -174,7 +181,7 @@ class TransactionTable:
         try:
             for fetched in log.reader.fetches(partition.next_offset, INT64_MAX):
                 for view in fetched.batches:
-                    for decision in _decisions(view, log, partition.next_offset):
+                    for decision in decisions_in(view, log, partition.next_offset):
                         self._apply(log, decision, view.header.last_offset + 1)
                 partition.next_offset = fetched.cursor.offset
         except own(OffsetOutOfRange) as error:
@@ -211,7 +218,9 @@ class TransactionTable:
         decisions = list(decisions)
         topic = self._topic()
         if topic is None:
-            topic = self._manager.create_topic(TRANSACTIONS_TOPIC, 1, _CONFIG, if_not_exists=True, internal=True)
+            topic = self._manager.create_topic(
+                TRANSACTIONS_TOPIC, 1, OWN_TOPICS_OPTIONS, if_not_exists=True, internal=True
+            )
         with self._lock:
             log = self._partition(topic, hash_code(transactional_id) % topic.partitions).log
         records = [ProducerRecord(encode_value(each), encode_key(each.transactional_id)) for each in decisions]
@@ -222,7 +231,7 @@ class TransactionTable:
         return Found(decisions[-1], log, appended.last_offset + 1)
 
 
-def _decisions(view: BatchView, log: PartitionLog, offset: int) -> Iterator[Decision]:
+def decisions_in(view: BatchView, log: PartitionLog, offset: int = 0) -> Iterator[Decision]:
     """The decisions in a batch, from ``offset`` on. ``CorruptRecord`` if it is damaged: then nothing may be decided."""
     decoder = view.decoder(TRANSACTIONS_TOPIC, log.number)
     decoder.skip_to(offset)
@@ -237,5 +246,5 @@ def _unpublished(log: PartitionLog) -> Iterator[tuple[Decision, int]]:
     """The decisions in whole batches after the published end, each with the offset after its batch."""
     with suppress(FileNotFoundError):  # a roll, which publishes first
         for view in log.unpublished_batches():
-            for decision in _decisions(view, log, view.header.base_offset):
+            for decision in decisions_in(view, log, view.header.base_offset):
                 yield decision, view.header.last_offset + 1

@@ -61,8 +61,9 @@ def compact(log: PartitionLog, options: CompactionOptions | None = None) -> Comp
 
 
 def planned(log: PartitionLog, options: CompactionOptions) -> Plan:
-    """What could be compacted now."""
-    return _plan(log.directory, log.current(), options)
+    """What could be compacted now, after a sync."""
+    state = log.current()
+    return _plan(log.directory, state._replace(durable_offset=state.log_end_offset), options)
 
 
 def _plan(directory: PartitionDirectory, state: CommitState, options: CompactionOptions) -> Plan:

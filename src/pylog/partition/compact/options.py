@@ -10,13 +10,16 @@ from pylog.codec.format import INT64_MAX
 
 @dataclass(frozen=True)
 class CompactionOptions:
-    """Kafka's topic settings of these names, and ``memory_bytes``: the most that the map of keys takes."""
+    """Kafka's topic settings of these names. ``memory_bytes``: the most that the map of keys takes.
+
+    No record from the offset ``end`` on is compacted, for this reason.
+    """
 
     delete_retention_ms: int = 86_400_000
     min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = INT64_MAX
-    min_cleanable_dirty_ratio: float = 0.5
     memory_bytes: int = 128 << 20
+    end: int = INT64_MAX
+    end_reason: str = ""
 
 
 class CompactionReport(NamedTuple):

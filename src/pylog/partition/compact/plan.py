@@ -1,4 +1,4 @@
-"""Which part of a partition can be compacted, whether it is worth it, and which segments become one. Pure functions.
+"""Which part of a partition can be compacted, how much of it is dirty, and which segments become one. Pure functions.
 
 Kafka's rules: ``LogCleanerManager.cleanableOffsets`` and ``Cleaner.groupSegmentsBySize`` (docs/format.md, "Compaction").
 """
@@ -56,6 +56,8 @@ def plan(
         "what follows is not durable": state.durable_offset,
         "a transaction is open": min(state.last_stable_offset, state.high_watermark),
     }
+    if options.end_reason:
+        limits[options.end_reason] = options.end
     if options.min_compaction_lag_ms > 0:
         young_ms = now_ms - options.min_compaction_lag_ms
         young = [segment.base for segment in closed if segment.end > first_dirty and segment.greatest_ms > young_ms]
@@ -64,17 +66,6 @@ def plan(
     segments = [segment for segment in closed if segment.end > state.log_start_offset and segment.end <= limit]
     end = max([first_dirty, *(segment.end for segment in segments)]) if segments else first_dirty
     return Plan(first_dirty, end, tuple(segments), "" if end >= state.active_base else reason)
-
-
-def is_due(planned: Plan, options: CompactionOptions, now_ms: int) -> bool:
-    """Whether enough is dirty, or something is dirty for too long."""
-    dirty = planned.dirty
-    if not dirty:
-        return False
-    overdue_ms = now_ms - options.max_compaction_lag_ms
-    return planned.dirty_ratio > options.min_cleanable_dirty_ratio or any(
-        0 <= segment.greatest_ms < overdue_ms for segment in dirty
-    )
 
 
 def groups(

@@ -19,10 +19,14 @@ from pylog.partition.write.writer import PartitionWriter
 from pylog.segment.naming import CLEANED, CLEANED_KINDS, SEAL, SWAP, UNSYNCED
 
 
+class SegmentsChanged(StorageError):
+    """Others have changed the segments meanwhile: nothing is wrong, and nothing was replaced."""
+
+
 def swap_in(directory: PartitionDirectory, writer: PartitionWriter, bases: Sequence[int], end: int) -> None:
     """Replace the segments at ``bases``, which end before ``end``. Durable on return.
 
-    ``StorageError`` if others have changed them meanwhile: then nothing was replaced.
+    ``SegmentsChanged`` if others have changed them meanwhile.
     """
     filesystem, base = directory.filesystem, bases[0]
     try:
@@ -59,9 +63,9 @@ def _require_unchanged(directory: PartitionDirectory, bases: Sequence[int], end:
         raise _changed(directory, base)
 
 
-def _changed(directory: PartitionDirectory, base: int) -> StorageError:
+def _changed(directory: PartitionDirectory, base: int) -> SegmentsChanged:
     path = directory.path
-    return StorageError(
+    return SegmentsChanged(
         f"segments of {path} from offset {base} on were changed while they were compacted; they stay as they are, and the next "
         "compaction begins again",
         path=path, offset=base,

@@ -1,0 +1,34 @@
+"""One kind of maintenance, and what it works on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from pylog.limits import DEFAULT_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from pylog.catalog import TopicDescription
+    from pylog.catalog.topic import TopicConfig
+    from pylog.cleaner.report import PartitionMaintenance
+    from pylog.partition.partition_log import PartitionLog
+
+
+class Target(NamedTuple):
+    """What a step works on. ``set_ms``: nothing was due before, since the options were others; 0: unknown."""
+
+    partition: PartitionLog
+    config: TopicConfig
+    now_ms: int
+    dry_run: bool
+    set_ms: int = 0
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    may_roll: bool = True
+
+
+class Step(NamedTuple):
+    """``applies``: whether a policy of this topic asks for it. ``run`` does what is due, and says so."""
+
+    name: str
+    applies: Callable[[TopicDescription], bool]
+    run: Callable[[Target], PartitionMaintenance]
