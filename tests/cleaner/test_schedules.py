@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from pylog import Log, Producer, TopicPartition
+from pylog.checks import OFFSETS_TOPIC
 from pylog.group.admin import GroupAdmin
-from pylog.group.offset_records import OFFSETS_TOPIC
 from pylog.testing.machine import Machine, Priorities, Process, Schedule, Step, Strategy, all_schedules
 from pylog.testing.machine.images import Image, pending_units
 from pylog.testing.machine.machine import SECTOR_BYTES
