@@ -363,3 +363,11 @@ def test_kafkas_directories_have_no_seals_and_their_index_is_believed(directory:
         path.unlink()
     reader = open_partition(directory, is_kafka=True, read_only=True)
     assert [value for _, value in everything(reader, "read_committed")] == YES
+
+
+def test_an_index_that_is_lost_after_a_reader_compared_it(root: Path) -> None:
+    with Log(root, read_only=True) as log:
+        partition = log.partition(*TP)
+        assert [record.value for record in partition.scan()] == YES
+        index_of(root).unlink()
+        assert [record.value for record in partition.scan()] == YES

@@ -12,10 +12,10 @@ MUTANTS = (
     Mutant(
         "two names that differ only in case have one directory where case is ignored",
         "catalog/layout.py",
-        '_NOT_PLAIN = re.compile(r"[^a-z0-9._-]+")',
-        '_NOT_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")',
+        '_NOT_PLAIN_OR_CAPITAL = re.compile(r"[^a-z0-9._-]+")',
+        '_NOT_PLAIN_OR_CAPITAL = re.compile(r"[^A-Za-z0-9._-]+")',
         "the producers of two ids fence each other, and two groups share their members",
-        ("tests/catalog/test_group_names.py::test_capitals_are_escaped_since_some_filesystems_ignore_case",),
+        ("tests/catalog/test_group_names.py::test_capitals_are_escaped_if_the_filesystem_ignores_case",),
     ),
     Mutant(
         "an id of Kafka's that is too long for a file name is looked for",

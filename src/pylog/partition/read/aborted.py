@@ -35,8 +35,9 @@ class AbortedTransactions:
     def __init__(self, directory: PartitionDirectory) -> None:
         self._directory = directory
         self._checked: set[int] = set()  # closed segments whose index was compared with the seal
-        self._without: set[int] = set()  # of these, those without aborted transactions
-        self._remade: dict[int, list[AbortedTransaction]] = {}  # of these, those with another index
+        self._indexed: set[int] = set()  # those whose index was there
+        self._without: set[int] = set()  # of the checked ones, those without aborted transactions
+        self._remade: dict[int, list[AbortedTransaction]] = {}  # of the checked ones, those with another index
         self._unindexed: tuple[CommitState, list[AbortedTransaction]] | None = None  # the last that was read
 
     def since(self, offset: int, state: CommitState, segments: Segments) -> Generator[AbortedTransaction, None, None]:
@@ -54,17 +55,16 @@ class AbortedTransactions:
             if base != state.active_base and base not in self._checked:
                 self._check(base, segments)
             if base not in self._without:
-                yield from self._of(base, offset)
+                yield from self._of(base, offset, segments)
         if is_assessed_state:
             unindexed = self._unindexed
             if unindexed is None or unindexed[0] != state:
                 unindexed = self._unindexed = state, aborted_by_markers(self._directory, segments, state)
             yield from (each for each in unindexed[1] if each.last_offset >= offset)
 
-    def _of(self, base: int, offset: int) -> Iterator[AbortedTransaction]:
-        remade = self._remade.get(base)
-        if remade is not None:
-            yield from (each for each in remade if each.last_offset >= offset)
+    def _of(self, base: int, offset: int, segments: Segments) -> Iterator[AbortedTransaction]:
+        if base in self._remade:
+            yield from self._remade_of(base, offset)
             return
         directory = self._directory
         try:
@@ -75,14 +75,22 @@ class AbortedTransactions:
             if base in self._checked:
                 # A log is removed before its index: without this look, a removed index would say "no aborts".
                 directory.filesystem.size(directory.file_path(base, LOG))
-                self._without.add(base)
+                if base in self._indexed:  # it was lost since
+                    self._check(base, segments)
+                if base not in self._remade:
+                    self._without.add(base)
+            yield from self._remade_of(base, offset)
             return
+        self._indexed.add(base)
         try:
             segment_bytes = directory.filesystem.size(directory.file_path(base, LOG))
             index.refuse_more_than(segment_bytes // HEADER_BYTES + 1)
             yield from index.entries(offset)
         finally:
             index.close()
+
+    def _remade_of(self, base: int, offset: int) -> Iterator[AbortedTransaction]:
+        return (each for each in self._remade.get(base, ()) if each.last_offset >= offset)
 
     def _check(self, base: int, segments: Segments) -> None:
         """Compare the index with the seal, if that records it, and make the entries again if they differ."""
