@@ -37,6 +37,8 @@ ALLOWED = {
     "cleaner/cleaner.py Cleaner.retain": "the age of records, by which retention deletes",
     "cleaner/cleaner.py Cleaner._planned": "passes that time on",
     "cleaner/cleaner.py Cleaner._planned.newest_ms": "passes that time on",
+    "cleaner/compaction.py Compaction.run": "the age of records, by which compaction waits or is due",
+    "cleaner/compaction.py _overdue_ms": "how long something has been due, for people to read",
     "cleaner/cleaner.py _detail": "how far a record's time is ahead, for people to read",
     "cleaner/cleaner.py _report": "how long something has been due, for people to read",
     "group/membership.py Membership._join": "when a member joined, for people to read",

@@ -14,6 +14,10 @@ from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.cleaner.report import PartitionMaintenance
 from pylog.segment.naming import CLEANER_LOCK
 from pylog.testing import ManualClock
+from pylog.transaction.needed import NAMED
+from pylog.transaction.records import Decision
+from pylog.transaction.state import Status
+from pylog.transaction.table import TransactionTable
 
 VALUE = b"x" * 900  # two fill a segment
 COMPACTED: dict[str, Any] = {"segment_bytes": 2000, "cleanup_policy": "compact"}
@@ -205,6 +209,26 @@ def test_a_process_that_has_read_commits_does_not_miss_a_deletion_that_was_compa
         assert "gone" not in {key for _, key in keys(log, "__consumer_offsets") if "gone" in key}
         assert sorted(other.groups()) == sorted(log.groups())
         assert "gone" not in other.groups()
+
+
+def test_a_live_producer_keeps_its_name_if_its_successor_has_died_half_way(log: Log, tmp_log_dir: Path) -> None:
+    """It had appended its own record, and not yet published that it is the owner."""
+    small_own_topics(log)
+    log.create_topic("data")
+    table = log.partition("__transaction_state", 0).log
+    with Producer(log, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("data", b"v").result()
+        dead = Decision("x", log.manager.next_producer_id(), 0, 60_000, Status.EMPTY, frozenset(), 0, -1)
+        log.manager.part(TransactionTable).append("x", [dead], bool)
+        table.roll()
+        assert step(log, topic="__transaction_state").kept == NAMED
+        with Log(tmp_log_dir, clock=log.clock) as other:
+            assert list(other.partition("data", 0).scan(isolation_level="read_committed")) == []
+        producer.commit_transaction()
+    with Log(tmp_log_dir, clock=log.clock) as other:
+        assert len(list(other.partition("data", 0).scan(isolation_level="read_committed"))) == 1
 
 
 def test_groups_and_transactions_go_on_over_compacted_topics(

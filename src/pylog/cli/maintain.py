@@ -18,7 +18,7 @@ _TITLES = ("PARTITION", "STEP", "LOG START", "SEGMENTS", "DELETED", "BY", "KEPT"
 def add_parser(commands: Commands) -> None:
     maintain = commands.add_parser(
         "maintain", parents=[log_options()], help="delete what retention no longer keeps, and compact",
-        description="Do all maintenance that is due, once, and say of each partition with a policy what was deleted, compacted, "
+        description="Do all maintenance that is due, once, and say of each partition with a policy what went or was compacted, "
         "and why the rest stays. Exit code 1 if something failed, or the log stays above its bound.",
     )  # fmt: skip
     maintain.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all, and the bound of the log")
