@@ -130,6 +130,7 @@ class Cleaned:
     def __init__(self, log: Log, broker: Broker, seed: int) -> None:
         self.log, self.broker = log, broker
         self.counts: Counter[str] = Counter()
+        self.cleaned_to: Counter[str] = Counter()  # by the round before
         self.late: defaultdict[str, set[int]] = defaultdict(set)
         self.options = {
             topic: CompactionOptions(delete_retention_ms=retention_ms)
@@ -169,6 +170,9 @@ class Cleaned:
                 wrong.append(f"segments of pylog {segments(at_ours)}, of Kafka {segments(at_theirs)}")
             found += [f"{title}: {name}: {line}" for line in wrong]
             self._count(title, theirs)
+            if cleaned_to[name] > self.cleaned_to[name]:
+                self._count_tombstones(name, theirs)
+            self.cleaned_to[name] = cleaned_to[name]
             self.counts[f"{title}: batches without records that only pylog keeps"] += more
         assert not found, f"{len(found)} differences\n" + "\n".join(line[:1000] for line in found[:20])
 
@@ -178,6 +182,14 @@ class Cleaned:
         self.counts[f"{title}: tombstones"] += sum(record.value is None for record in data)
         self.counts[f"{title}: markers"] += sum(is_marker(batch) and bool(batch.records) for batch in theirs)
         self.counts[f"{title}: batches without records"] += sum(not batch.records for batch in theirs)
+
+    def _count_tombstones(self, name: str, theirs: Sequence[Batch]) -> None:
+        """Those that an earlier round has seen have got their horizon then."""
+        topic = name.rpartition("-")[0]
+        offsets = [record.offset for batch in theirs for record in batch.records if record.value is None]
+        seen = sum(offset < self.cleaned_to[name] for offset in offsets)
+        self.counts[f"{topic}: tombstones seen by an earlier round"] += seen
+        self.counts[f"{topic}: new tombstones"] += len(offsets) - seen
 
     # pylog's files in the broker
 
@@ -244,7 +256,15 @@ def test_a_broker_and_pylog_leave_the_same_of_50_histories(tmp_path: Path, broke
         broker.take(log.path, begins)
         broker.start()
         it.check_round("what pylog had cleaned, cleaned again by Kafka")
+        check_horizons(it.counts)
         print(*(f"{name}: {count}" for name, count in it.counts.items()), sep="\n")
+
+
+def check_horizons(counts: Counter[str]) -> None:
+    """Tombstones stay until their horizon, and no longer."""
+    for topic, retention_ms in DELETE_RETENTION_MS.items():
+        assert counts[f"{topic}: new tombstones"], topic
+        assert bool(counts[f"{topic}: tombstones seen by an earlier round"]) is (retention_ms > 1), topic
 
 
 def check_dump(directory: Path) -> None:
