@@ -16,6 +16,7 @@ from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions, CompactionReport
 from pylog.segment.naming import SEAL
 from pylog.testing.machine import Machine, Process, RandomWalk, Schedule, Step, Strategy, all_schedules
+from pylog.testing.machine.disk import walk
 from tests.simulation.crashes import PROBLEMS_MAX, Found
 from tests.simulation.races import shortened
 
@@ -49,6 +50,8 @@ def staged(seed: int) -> Machine:
             partition.append([ProducerRecord(b"x" * 100, key=b"long", timestamp_ms=1000)], acks=1)
             partition.log.roll()
         partition.append([ProducerRecord(b"last", key=b"k0", timestamp_ms=1000)], acks="all")
+    for _, node in list(walk(machine.disk.root)):  # what a loss of power takes is then of what follows
+        node.sync()
     return machine
 
 
