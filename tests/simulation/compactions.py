@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from random import Random
 
@@ -10,10 +11,12 @@ from pylog import Log, ProducerRecord
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import build_batch
 from pylog.codec.control import ControlType, build_marker
+from pylog.errors import PylogError
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions, CompactionReport
 from pylog.segment.naming import SEAL
 from pylog.testing.machine import Machine, Process, RandomWalk, Schedule, Step, Strategy, all_schedules
+from pylog.testing.machine.disk import walk
 from tests.simulation.crashes import PROBLEMS_MAX, Found
 from tests.simulation.races import shortened
 
@@ -47,6 +50,8 @@ def staged(seed: int) -> Machine:
             partition.append([ProducerRecord(b"x" * 100, key=b"long", timestamp_ms=1000)], acks=1)
             partition.log.roll()
         partition.append([ProducerRecord(b"last", key=b"k0", timestamp_ms=1000)], acks="all")
+    for _, node in list(walk(machine.disk.root)):  # what a loss of power takes is then of what follows
+        node.sync()
     return machine
 
 
@@ -106,6 +111,11 @@ def compacting(log: Log, _original: Records) -> None:
     compact_in(log)
 
 
+def compacting_what_others_delete(log: Log, _original: Records) -> None:
+    with suppress(PylogError):  # it says that segments are gone; what is left is checked
+        compact_in(log)
+
+
 def reading(log: Log, original: Records) -> None:
     """Committed records, from the start and from the middle. Nothing is missing, whatever is superseded meanwhile."""
     _check_records(committed(log), original)
@@ -161,7 +171,15 @@ def compact_while_sealing(seed: int, step: int) -> str | None:
     return met[0] if met else None
 
 
-MEETING = {work.__name__: work for work in (compacting, reading, appending, ending_a_transaction)}
+def deleting(log: Log, original: Records) -> None:
+    """What is before the middle of the second segment: the first one goes, unless both have become one."""
+    start = 10
+    log.partition(TOPIC, 0).log.delete_before(start)
+    for offset in [offset for offset in original if offset < start]:
+        del original[offset]
+
+
+MEETING = {work.__name__: work for work in (compacting, reading, appending, ending_a_transaction, deleting)}
 
 
 def meet(name: str, strategy: Strategy, seed: int, checked: set[int]) -> list[str]:
@@ -169,7 +187,8 @@ def meet(name: str, strategy: Strategy, seed: int, checked: set[int]) -> list[st
     machine = _stage(seed).copy()
     original = dict(_original(seed))
     schedule = Schedule(machine, strategy)
-    for work in (compacting, MEETING[name]):
+    first = compacting_what_others_delete if name == "deleting" else compacting
+    for work in (first, MEETING[name]):
         process = machine.process()
         log = process.open_log(ROOT)
         committed(log)

@@ -16,7 +16,7 @@ from pylog.codec import KeyMap
 from pylog.codec.batch import BatchView
 from pylog.codec.key_map import SECRET_BYTES
 from pylog.codec.newest import put_keys
-from pylog.errors import StorageError
+from pylog.errors import ForkedHandle, StorageError
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.interrupts import own
 from pylog.limits import DEFAULT_TIMEOUT_MS, FETCH_BYTES
@@ -52,7 +52,11 @@ def compact(log: PartitionLog, options: CompactionOptions | None = None) -> Comp
     try:
         if not lock.try_acquire() or not lock.is_in_place():
             return CompactionReport(0, 0, skipped=("another process is compacting the partition",))
-        return _Compaction(directory, writer, options or CompactionOptions()).run()
+        try:
+            return _Compaction(directory, writer, options or CompactionOptions()).run()
+        except own(StorageError):
+            remove_unfinished(directory.filesystem, directory.path, (CLEANED,))  # the disk may be full of it
+            raise
     except own(FileNotFoundError) as error:
         raise directory.missing(error) from error
     finally:
@@ -100,6 +104,7 @@ class _Compaction:
         self._writer = writer
         self._options = options
         self._time_ms = directory.clock.now_ms()
+        self._process_id = directory.filesystem.process_id()
 
     def run(self) -> CompactionReport:
         directory = self._directory
@@ -210,7 +215,18 @@ class _Compaction:
 
     def _all_views(self, group: Iterable[ClosedSegment]) -> Iterator[BatchView]:
         for segment in group:
-            yield from self._views(segment)
+            for view in self._views(segment):
+                self._check_process()
+                yield view
+        self._check_process()
+
+    def _check_process(self) -> None:
+        """``ForkedHandle`` in a child that returned from a signal handler: the parent continues, in the same files."""
+        if self._directory.filesystem.process_id() != self._process_id:
+            path = self._directory.path
+            raise ForkedHandle(
+                f"{path} was being compacted when a signal handler forked; the child must not continue", path=path
+            )
 
     def _views(self, segment: ClosedSegment) -> Iterator[BatchView]:
         """The batches of a segment, checked. ``CorruptRecord``."""

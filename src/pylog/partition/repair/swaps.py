@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from pylog.errors import CorruptSegment
 from pylog.interrupts import suppress
 from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.grant import Grant
@@ -16,6 +17,7 @@ from pylog.segment.files import names_of, retire
 from pylog.segment.naming import (
     CLEANED_KINDS,
     DELETED,
+    LOG,
     SEAL,
     SNAPSHOT,
     SWAP,
@@ -26,7 +28,8 @@ from pylog.segment.naming import (
     is_leftover,
     offsets_of,
 )
-from pylog.segment.swap_view import swap_seal
+from pylog.segment.seal import Seal, check_home
+from pylog.segment.swap_view import seen_through, swap_seal
 from pylog.storage import FileSystem
 
 
@@ -56,8 +59,9 @@ def finish(grant: Grant) -> None:
     names = directory.names()
     filesystem.sync_directory(path)  # the decision, before anything is removed
     for base in offsets_of(names, SEAL + SWAP):
-        next_base = swap_seal(filesystem, path, base).next_base
-        for gone in [at for at in base_offsets(names) if base < at < next_base]:
+        seal = swap_seal(filesystem, path, base)
+        _check(grant, base, seal)
+        for gone in [at for at in base_offsets(names) if base < at < seal.next_base]:
             retire(filesystem, path, [*names_of(names, gone), file_name(gone, SNAPSHOT)])
         for kind in CLEANED_KINDS:
             with suppress(FileNotFoundError):  # renamed before
@@ -67,6 +71,20 @@ def finish(grant: Grant) -> None:
         aborts = file_path(path, base, TRANSACTION_INDEX)
         if filesystem.exists(aborts) and not filesystem.size(aborts):
             filesystem.remove(aborts)
+
+
+def _check(grant: Grant, base: int, seal: Seal) -> None:
+    """``CorruptSegment`` if the seal is not of the segment that was written: it would remove others."""
+    directory = grant.directory
+    path = directory.file_path(base, SEAL) + SWAP
+    check_home(seal.home, directory.home, path)
+    size = seen_through(directory.filesystem, directory.path, [base]).size(directory.file_path(base, LOG))
+    if size != seal.size_bytes:
+        raise CorruptSegment(
+            f"{path} is of a segment of {seal.size_bytes} bytes, but there is one of {size} bytes; nothing was replaced; restore "
+            "the partition from a copy",
+            path=path, position=0, size_bytes=size, expected=seal.size_bytes,
+        )  # fmt: skip
 
 
 def free_replaced(filesystem: FileSystem, directory: str, names: Iterable[str]) -> None:

@@ -17,6 +17,7 @@ from pylog.errors import Closed, DeliveryTimeout, TopicNotFound
 from pylog.interrupts import own
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.grant import Grant
+from pylog.partition.repair import swaps
 from pylog.partition.segments import Segments
 from pylog.partition.write.lock import WriteLock
 from pylog.segment.files import free, names_of, retire
@@ -25,30 +26,52 @@ from pylog.segment.naming import DELETED, SNAPSHOT, file_name, is_leftover
 logger = logging.getLogger("pylog.partition")
 
 FILES_AT_ONCE = 32  # half a millisecond
+_LISTINGS_MAX = 10  # each after another process has changed the segments
 
 
-def remove_before(
-    directory: PartitionDirectory, lock: WriteLock, names: list[str], offset: int, timeout_ms: int
-) -> None:
-    """Remove those of the files ``names`` that only hold deleted records. Others can append."""
+def remove_before(directory: PartitionDirectory, lock: WriteLock, offset: int, timeout_ms: int) -> None:
+    """Remove the files that only hold deleted records. Others can append, and compact."""
     try:
-        for number, some in enumerate(at_once(files_before(names, offset))):
-            if number:
-                lock.give_way()
-            if not lock.holding(timeout_ms, partial(_take_away_if_published, some, offset)):
+        for _ in range(_LISTINGS_MAX):
+            state = None if lock.slots is None else lock.slots.read()
+            if state is None or _remove_listed(directory, lock, offset, timeout_ms, state.segments_version):
                 return
-            free(directory.filesystem, directory.path, some)
-        for name in names:  # what a crash during a deletion has left
-            if name.endswith(DELETED) and is_leftover(name):
-                directory.filesystem.remove(f"{directory.path}/{name}")
+        logger.warning(
+            "%r: others change the segments; files of deleted records stay until the next deletion", directory.path
+        )
+    except own(FileNotFoundError):
+        return  # the topic was deleted
     except own(DeliveryTimeout, TopicNotFound, Closed) as error:
         logger.warning("files of deleted records stay until the next deletion: %s", error)
 
 
-def _take_away_if_published(names: list[str], offset: int, grant: Grant) -> bool:
-    """False if the log of these files is gone, or must be recovered (which removes them too)."""
+def _remove_listed(directory: PartitionDirectory, lock: WriteLock, offset: int, timeout_ms: int, version: int) -> bool:
+    """False if the segments have changed since ``version``, and must be listed again."""
+    names = directory.names()
+    if swaps.are_under_way(names):  # if its process has died, the next writer finishes it
+        return False
+    for number, some in enumerate(at_once(files_before(names, offset))):
+        if number:
+            lock.give_way()
+        is_gone = lock.holding(timeout_ms, partial(_take_away_if_published, some, offset, version))
+        if not is_gone:
+            return is_gone is None
+        free(directory.filesystem, directory.path, some)
+    for name in names:  # what a crash during a deletion has left
+        if name.endswith(DELETED) and is_leftover(name):
+            directory.filesystem.remove(f"{directory.path}/{name}")
+    return True
+
+
+def _take_away_if_published(names: list[str], offset: int, version: int, grant: Grant) -> bool | None:
+    """None if the log of these files is gone, or must be recovered (which removes them too).
+
+    False if the segments are not those that were listed: compaction may have put one with newer records in place of some.
+    """
     state = grant.slots.read()
     if state is None or state.boot != grant.directory.boot or state.log_start_offset < offset:
+        return None
+    if state.segments_version != version:
         return False
     grant.check()
     retire(grant.directory.filesystem, grant.directory.path, names)

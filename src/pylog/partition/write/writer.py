@@ -257,7 +257,7 @@ class PartitionWriter:
         first = Segments.among(names).floor(offset) or 0
         log_start = self._lock.holding(timeout_ms, partial(self._advance_log_start, offset, first, allowed))
         if log_start == offset:  # also to finish an earlier deletion
-            deletion.remove_before(self._directory, self._lock, names, offset, timeout_ms)
+            deletion.remove_before(self._directory, self._lock, offset, timeout_ms)
         return log_start
 
     def _advance_log_start(

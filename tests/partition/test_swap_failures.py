@@ -1,0 +1,88 @@
+"""What a compaction meets in the worst case: a full disk, a seal that is not of its segment, a fork in a signal handler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pylog.errors import ForkedHandle, NotAppended, StorageFull
+from pylog.model import ProducerRecord
+from pylog.partition import Partition
+from pylog.partition.compact.engine import compact
+from pylog.segment import SealBuilder
+from pylog.segment.seal import encode
+from pylog.storage import OsFileSystem
+from tests.partition.logs import everything, file_of, open_partition
+from tests.storage.filesystems import Faulty, full
+
+
+def three_segments(directory: Path, filesystem: OsFileSystem | None = None) -> Partition:
+    partition = open_partition(directory, filesystem or OsFileSystem())
+    for number in range(3):
+        for key in (b"a", b"b"):
+            partition.append([ProducerRecord(b"%d" % number, key=key)], acks=1)
+        partition.log.roll()
+    partition.append([ProducerRecord(b"last", key=b"c")], acks="all")
+    return partition
+
+
+@pytest.mark.parametrize("operation", ["pwrite", "sync"])
+def test_a_full_disk_keeps_nothing_of_a_compaction_that_failed(directory: Path, operation: str) -> None:
+    filesystem = Faulty()
+    partition = three_segments(directory, filesystem)
+    before = everything(partition)
+
+    def fail(happens: str, path: str) -> None:
+        if happens == operation and path.endswith(".log.cleaned"):
+            raise full(path)
+
+    filesystem.hook = fail
+    with pytest.raises(StorageFull):
+        compact(partition.log)
+    assert [path.name for path in directory.iterdir() if path.name.endswith((".cleaned", ".swap"))] == []
+    assert everything(partition) == before
+    filesystem.hook = lambda *_: None
+    assert compact(partition.log).records_dropped == 4
+
+
+@pytest.mark.parametrize("home", ["another-topic-0", ""])
+def test_a_seal_that_is_not_of_the_swapped_segment_removes_none(directory: Path, home: str) -> None:
+    partition = three_segments(directory)
+    partition.close()
+    before = sorted(path.name for path in directory.iterdir() if path.suffix in (".log", ".index", ".seal"))
+    file_of(directory, 0, ".seal.swap").write_bytes(encode(SealBuilder(home).build(6)))
+    with pytest.raises(NotAppended, match=r"seal\.swap.*(another partition|is of a segment of 0 bytes)"):
+        open_partition(directory).append([ProducerRecord(b"x")], acks=1)
+    after = sorted(path.name for path in directory.iterdir() if path.suffix in (".log", ".index", ".seal"))
+    assert after == before
+
+
+class Forking(OsFileSystem):
+    """Says that this is another process once ``is_child``."""
+
+    is_child = False
+
+    def process_id(self) -> int:  # type: ignore[override]
+        return super().process_id() + self.is_child
+
+
+def test_a_child_of_a_signal_handler_does_not_go_on_with_its_parents_compaction(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filesystem = Forking()
+    partition = three_segments(directory, filesystem)
+    filesystem_class = type(filesystem)
+    from pylog.partition.compact import engine
+
+    clean = engine.clean
+
+    def forked(*arguments: object) -> object:
+        filesystem_class.is_child = True
+        return clean(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "clean", forked)
+    monkeypatch.setattr(filesystem_class, "is_child", False)
+    with pytest.raises(ForkedHandle):
+        compact(partition.log)
+    assert not [path.name for path in directory.iterdir() if path.name.endswith(".swap")]
