@@ -90,7 +90,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "transaction/admin.py",
         "TransactionAdmin.abort_at: self._manager.require_writable()  ->  pass",
     ): "the partition refuses it, too",
-    ("transaction/owner.py", "module: 32  ->  33"): "nothing is promised of the number",
+    ("transaction/unfinished.py", "module: 32  ->  33"): "nothing is promised of the number",
     (
         "group/offsets.py",
         "OffsetStore.checkpoint_if_due: 0  ->  1",

@@ -26,8 +26,9 @@ MUTANTS = (
     Mutant(
         "the files of a deletion go whatever the slots say by then",
         "partition/write/deletion.py",
-        " or state.log_start_offset < offset:\n        return False\n",
-        " or state.log_start_offset < offset:\n            pass\n",
+        " or state.log_start_offset < offset:\n        return None\n    if state.segments_version != version:\n"
+        "        return False\n",
+        " or state.log_start_offset < offset:\n        pass\n",
         "files go of a log that is to be recovered, or of a topic that is being deleted",
         ("tests/partition/test_deleting_many.py::test_files_go_only_while_the_log_says_that_they_may",),
     ),
