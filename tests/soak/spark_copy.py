@@ -83,8 +83,11 @@ def run_on_a_cluster(seconds: float, seed: int, directory: Path) -> Outcome:
             with _Query(directory, cluster.url) as query:
                 query.wait_until_started()
                 until = time.monotonic() + PATIENCE_S
+                committed, in_vain = _batches(directory), 0
                 while query.process.poll() is None and time.monotonic() < until:
-                    time.sleep(chance.uniform(*KILL_EXECUTOR_S))
+                    time.sleep(chance.uniform(*KILL_EXECUTOR_S) * (1 + in_vain))  # a busy machine starts them slowly
+                    committed, before = _batches(directory), committed
+                    in_vain = in_vain + 1 if committed == before else 0
                     if executors := cluster.executors():
                         with suppress(ProcessLookupError):
                             os.kill(chance.choice(executors), signal.SIGKILL)
