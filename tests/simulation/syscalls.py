@@ -22,6 +22,7 @@ from pylog import Log, ProducerRecord
 from pylog.storage import OsFileSystem, descriptor_pool, descriptors, open_safely, os_filesystem, os_lock, permissions
 from pylog.testing.machine import Machine
 from pylog.testing.manual_clock import ManualClock
+from tests.internal_records import append_by_hand
 from tests.simulation.actors import World
 from tests.simulation.crashes import PROBLEMS_MAX, Found, of_a_topic_gone
 from tests.simulation.workloads import Workload
@@ -156,7 +157,7 @@ def refused(workload: Workload, directory: Path, refusal: Refusal) -> list[str]:
         found += world.ledger.problems(log, power_lost=False)
         found += [f"verify: {problem}" for problem in log.verify().problems]
         for name in log.topics():
-            log.partition(name, 0).append([ProducerRecord(b"and on")])
+            append_by_hand(log, name, ProducerRecord(b"and on"))
     world.errors.clear()  # they hold frames, and those hold files
     gc.collect()
     left = len(os.listdir("/proc/self/fd"))

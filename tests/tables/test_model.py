@@ -117,8 +117,10 @@ class History:
 
     def recreate(self) -> None:
         if self.random.random() < 0.3 and not self.is_open:
+            self.producer.close()  # for a moment it would fill a batch for the topic that is gone
             self.log.delete_topic("t")
             self.log.create_topic("t", partitions=self.partitions)
+            self.producer = Producer(self.log, acks=1)
 
     def compare(self) -> None:
         self.table.refresh()

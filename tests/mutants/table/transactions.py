@@ -28,7 +28,8 @@ MUTANTS = (
     Mutant(
         "an owner commits what others have aborted",
         "transaction/owner.py",
-        "            if state.status is not Status.ONGOING:\n                raise self._aborted(state)\n            around(partial(",
+        "            if state.status is not Status.ONGOING:\n                raise self._aborted(state)\n"
+        "            around(partial(",
         "            state = state._replace(status=Status.ONGOING)\n            around(partial(",
         "after a stop beyond the timeout, readers that have skipped its records are told that they are committed",
         ("tests/simulation/test_transactions.py", "-k", "stands_still"),
