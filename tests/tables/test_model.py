@@ -30,10 +30,8 @@ class History:
         self.log = Log(path / "log", segment_bytes=1024)
         self.partitions = self.random.choice([1, 1, 3])
         self.log.create_topic("t", partitions=self.partitions)
-        self.producer = Producer(self.log, acks=1)
-        self.open = Producer(self.log, transactional_id="open")
-        self.open.init_transactions()
         self.is_open = False
+        self.start_producers()
         self.isolation_level = self.random.choice(["read_committed", "read_uncommitted"])
         self.options = {
             **options(store, values, path / "table"),
@@ -47,6 +45,11 @@ class History:
 
     def start(self) -> Any:
         return pylog.table(self.log, "t", **self.options)
+
+    def start_producers(self) -> None:
+        self.producer = Producer(self.log, acks=1)
+        self.open = Producer(self.log, transactional_id="open")
+        self.open.init_transactions()
 
     def key(self) -> bytes:
         return self.random.choice(KEYS)
@@ -117,10 +120,11 @@ class History:
 
     def recreate(self) -> None:
         if self.random.random() < 0.3 and not self.is_open:
-            self.producer.close()  # for a moment it would fill a batch for the topic that is gone
+            self.producer.close()  # for a moment both would fill a batch for the topic that is gone
+            self.open.close()
             self.log.delete_topic("t")
             self.log.create_topic("t", partitions=self.partitions)
-            self.producer = Producer(self.log, acks=1)
+            self.start_producers()
 
     def compare(self) -> None:
         self.table.refresh()
