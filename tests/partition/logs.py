@@ -151,6 +151,7 @@ def everything(partition: Partition, isolation_level: str = "read_uncommitted") 
 
 def batch(
     *values: bytes,
+    key: bytes | None = None,
     timestamp_ms: int = START_MS,
     producer_id: int = -1,
     epoch: int = -1,
@@ -160,7 +161,7 @@ def batch(
     """One encoded batch."""
     encoder = RecordEncoder(1 << 24)
     for value in values:
-        encoder.append(timestamp_ms, None, value, ())
+        encoder.append(timestamp_ms, key, value, ())
     return build_batch(
         encoder, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
     )

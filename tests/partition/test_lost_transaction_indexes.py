@@ -17,6 +17,7 @@ from pylog.index import AbortedTransaction, encode_transactions
 from pylog.index.transaction_index import ENTRY
 from pylog.model import TopicPartition
 from pylog.partition import Partition
+from pylog.partition.compact.engine import compact
 from pylog.segment import AbortedDigest, read_aborted
 from pylog.segment.seal import Seal, decode, encode
 from pylog.storage import OsFileSystem
@@ -35,19 +36,22 @@ def fill(partition: Partition) -> None:
 
     def data(producer_id: int, value: bytes) -> None:
         sequence, sequences[producer_id] = sequences[producer_id], sequences[producer_id] + 1
-        append_encoded(partition, batch(value, producer_id=producer_id, epoch=0, sequence=sequence, transactional=True))
+        append_encoded(
+            partition,
+            batch(value, key=value, producer_id=producer_id, epoch=0, sequence=sequence, transactional=True),
+        )
 
     data(7, b"no 0")
-    append_encoded(partition, batch(b"yes 1"))
+    append_encoded(partition, batch(b"yes 1", key=b"yes 1"))
     partition.log.roll()
     data(7, b"no 2")
-    append_encoded(partition, batch(b"yes 3"))
+    append_encoded(partition, batch(b"yes 3", key=b"yes 3"))
     data(8, b"no 4")
     append_encoded(partition, marker(7, 0, commit=False))
     append_encoded(partition, marker(8, 0, commit=False))
     partition.log.roll()
     data(7, b"yes 7".replace(b"7", b"8"))  # committed in the last segment
-    append_encoded(partition, batch(b"yes 9"))
+    append_encoded(partition, batch(b"yes 9", key=b"yes 9"))
     partition.log.roll()
     append_encoded(partition, marker(7, 0, commit=True))
 
@@ -193,6 +197,18 @@ def test_a_flipped_bit_is_noticed_in_every_byte(root: Path) -> None:
         flip(index_of(root), position, 1 << (position % 8))
         assert by_scan(root) == YES, position
         index_of(root).write_bytes(right)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_compaction_does_not_believe_it_either(root: Path, damage: Callable[[Path], None]) -> None:
+    """Else it would keep what was aborted, or drop what was committed, for ever."""
+    damage(index_of(root))
+    with Log(root) as log:
+        partition = log.partition(*TP).log
+        partition.sync(partition.latest_offset)
+        report = compact(partition)
+        assert report.records_dropped == 3
+    assert by_scan(root) == YES
 
 
 @pytest.mark.parametrize("base", [0, 7])

@@ -17,7 +17,7 @@ from pylog.codec.batch import BatchView
 from pylog.codec.key_map import SECRET_BYTES
 from pylog.codec.newest import put_keys
 from pylog.errors import ForkedHandle, StorageError
-from pylog.index import AbortedTransaction, TransactionIndexReader
+from pylog.index import AbortedTransaction
 from pylog.interrupts import own
 from pylog.limits import DEFAULT_TIMEOUT_MS, FETCH_BYTES
 from pylog.partition.commit_slots import CommitState
@@ -31,11 +31,11 @@ from pylog.partition.compact.transactions import TransactionsInOrder
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.producers import snapshots
+from pylog.partition.read.aborted import AbortedTransactions
 from pylog.partition.repair.swaps import free_replaced
-from pylog.partition.segments import Segments
 from pylog.partition.write.writer import PartitionWriter
 from pylog.segment import SegmentReader, read_seal
-from pylog.segment.naming import CLEANED, CLEANER_LOCK, LOG, OFFSET_INDEX, SWAP, TRANSACTION_INDEX, UNSYNCED
+from pylog.segment.naming import CLEANED, CLEANER_LOCK, LOG, OFFSET_INDEX, SWAP, UNSYNCED
 
 _PARTS_MAX = 1 << 16
 
@@ -108,9 +108,8 @@ class _Compaction:
 
     def run(self) -> CompactionReport:
         directory = self._directory
-        state = self._writer.change_segments(
-            lambda _, state: state, DEFAULT_TIMEOUT_MS
-        )  # ends what is left of earlier ones
+        # This finishes what earlier compactions have left.
+        state = self._state = self._writer.change_segments(lambda _, state: state, DEFAULT_TIMEOUT_MS)
         remove_unfinished(directory.filesystem, directory.path, (CLEANED, SWAP))
         found = _plan(directory, state, self._options)
         skipped = [found.reason] if found.reason else []
@@ -248,15 +247,10 @@ class _Compaction:
                 )  # fmt: skip
 
     def _aborted(self, offset: int) -> Iterator[AbortedTransaction]:
-        """The aborted transactions whose markers are at or after ``offset``, in whatever segment."""
-        directory = self._directory
-        segments: Segments = directory.segments()
-        first = segments.floor(offset)
-        for base in segments.bases:
-            if first is None or base >= first:
-                try:
-                    file = directory.filesystem.open_readable(directory.file_path(base, TRANSACTION_INDEX))
-                except own(FileNotFoundError):
-                    continue
-                with closing(TransactionIndexReader(file)) as index:
-                    yield from index.entries(offset)
+        """The aborted transactions whose markers are at or after ``offset``, in whatever segment, as readers see them.
+
+        ``CorruptSegment`` if an index is not the one that its seal records, and cannot be made again: what is dropped or
+        kept by a wrong one would be so for ever.
+        """
+        aborted = AbortedTransactions(self._directory)
+        return aborted.since(offset, self._state, self._directory.segments().up_to(self._state.active_base))
