@@ -262,6 +262,7 @@ def test_a_marker_that_arrives_between_the_look_and_the_answer_is_not_taken_for_
     assert seen(follower) == {0: 5}
 
 
+@pytest.mark.slow
 def test_a_late_producer_is_not_waited_for_longer_than_its_timeout(tmpfs_dir: Path) -> None:
     clock = ManualClock()
     with Log(tmpfs_dir / "timed", clock=clock) as log:

@@ -344,6 +344,7 @@ def at_random(seed: int, number: int) -> list[str]:
     return world.wrong or world.settle(SESSION_ROUNDS)
 
 
+@pytest.mark.slow
 def test_members_meet_at_random(seed: int) -> None:
     for number in range(300):
         assert at_random(seed, number) == [], f"run {number}"

@@ -160,7 +160,13 @@ def seen_of(stage: Stage, values: dict[int, str]) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("values", [BOTH, ONE], ids=["partitions and offsets", "one batch"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(BOTH, id="partitions and offsets", marks=pytest.mark.slow),
+        pytest.param(ONE, id="one batch"),
+    ],
+)
 def test_the_outcome_that_is_told_is_what_readers_see(values: dict[int, str], fault: str) -> None:
     for last in ("commit", "abort", "close", "fenced"):
         for second in CALLS:
