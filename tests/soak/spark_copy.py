@@ -82,9 +82,9 @@ def run_on_a_cluster(seconds: float, seed: int, directory: Path) -> Outcome:
         def once(figures: Counter[str]) -> str:
             with _Query(directory, cluster.url) as query:
                 query.wait_until_started()
-                until = time.monotonic() + PATIENCE_S
+                killed_until = time.monotonic() + seconds
                 committed, in_vain = _batches(directory), 0
-                while query.process.poll() is None and time.monotonic() < until:
+                while query.process.poll() is None and time.monotonic() < killed_until:
                     time.sleep(chance.uniform(*KILL_EXECUTOR_S) * (1 + in_vain))  # a busy machine starts them slowly
                     committed, before = _batches(directory), committed
                     in_vain = in_vain + 1 if committed == before else 0
@@ -92,6 +92,8 @@ def run_on_a_cluster(seconds: float, seed: int, directory: Path) -> Outcome:
                         with suppress(ProcessLookupError):
                             os.kill(chance.choice(executors), signal.SIGKILL)
                             figures["kills"] += 1
+                with suppress(subprocess.TimeoutExpired):
+                    query.process.wait(PATIENCE_S)
                 return query.problem()
 
         return _copied(seconds, directory, once, cluster.url)
