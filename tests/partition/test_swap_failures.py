@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from pylog.partition import Partition
 from pylog.partition.compact.engine import compact
 from pylog.segment import SealBuilder
 from pylog.segment.seal import encode
-from pylog.storage import OsFileSystem
+from pylog.storage import OsFileSystem, ReadableFile
 from tests.partition.logs import everything, file_of, open_partition
 from tests.storage.filesystems import Faulty, full
 
@@ -86,3 +87,37 @@ def test_a_child_of_a_signal_handler_does_not_go_on_with_its_parents_compaction(
     with pytest.raises(ForkedHandle):
         compact(partition.log)
     assert not [path.name for path in directory.iterdir() if path.name.endswith(".swap")]
+
+
+class Watched(OsFileSystem):
+    """Calls ``hook`` before it opens a file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hook: Callable[[str], None] | None = None
+
+    def open_readable(self, path: str) -> ReadableFile:
+        if self.hook is not None:
+            self.hook(path)
+        return super().open_readable(path)
+
+
+def test_a_lookup_by_time_skips_nothing_if_its_segment_is_replaced_before_its_seal_is_read(directory: Path) -> None:
+    """The log was the one before, and the seal the one after: so all of it seemed damaged, and was passed over."""
+    filesystem = Watched()
+    partition, reader = (open_partition(directory, each, segment_bytes=1024) for each in (OsFileSystem(), filesystem))
+    for key in (b"a", b"b", b"a", b"e"):  # the first two segments are too large to become one
+        partition.append([ProducerRecord(b"x" * 400, key=key)], acks="all")
+        if key != b"a" or partition.latest_offset > 1:
+            partition.log.roll()
+
+    def replace(path: str) -> None:
+        if path == str(file_of(directory, 0, ".seal")):
+            filesystem.hook = None
+            assert compact(partition.log).records_dropped == 1
+
+    filesystem.hook = replace
+    found = reader.offset_for_time(0)
+    assert filesystem.hook is None
+    assert found is not None
+    assert found.offset == next(iter(partition.scan())).offset

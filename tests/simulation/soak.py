@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 from pylog.testing.machine import for_every_kill, for_every_power_loss
+from tests.simulation.cleaner_schedules import STARTS, in_parts
 from tests.simulation.crashes import (
     PROBLEMS_MAX,
     Found,
@@ -187,6 +188,31 @@ def schedules(seconds: float, seed: int, directory: Path) -> Outcome:
 
     found = _until(seconds, seed, once)
     return Outcome({"schedules with two preemptions": found.crashes, "pairs finished": finished}, found.problems)
+
+
+def cleaner_schedules(seconds: float, seed: int, directory: Path) -> Outcome:
+    """All orders with two preemptions of compaction, or retention, and another program; as many races as there is time for."""
+    finished = parts = 0
+    left: list[str] = []
+
+    def once(seed: int, is_over: Callable[[], bool]) -> Found:
+        nonlocal finished, parts
+        if not left:
+            left.extend(Random(seed).sample(sorted(STARTS), len(STARTS)))
+        done = list(in_parts(STARTS[left.pop()], seed, is_over))[-1]
+        finished += done.finished
+        parts += done.parts
+        return done.found
+
+    found = _until(seconds, seed, once)
+    return Outcome(
+        {
+            "schedules of compaction and retention": found.crashes,
+            "different ends checked": found.images,
+            "share of the races begun": finished / max(parts, 1),
+        },
+        found.problems,
+    )
 
 
 def random_schedules(seconds: float, seed: int, directory: Path) -> Outcome:

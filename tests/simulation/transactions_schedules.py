@@ -30,7 +30,8 @@ from tests.simulation.transactions import ROOT, Application, Ledger, Told, snaps
 from tests.simulation.transactions_oracle import LIVE, kill_all, mark_of, visible, wrong
 
 Work = Callable[[], None]
-Programs = Callable[[Machine, Ledger], list[tuple[Process, Work]]]
+Programs = Callable[[Machine, Any], list[tuple[Process, Work]]]
+"""What runs on a staged machine, with its ledger."""
 
 
 # What runs
@@ -268,6 +269,7 @@ class Exploration:
         self.programs = programs
         self.seed = seed
         self.is_over = is_over
+        self.times_learned = 0  # more that steps depend on: what was explored before may lack schedules
         self._checked: set[int] = set()
         self._dependences = Dependences()
 
@@ -282,6 +284,7 @@ class Exploration:
                 self._below([first], preemptions, 0, takes, found)
             if not self._dependences.learn():
                 return found
+            self.times_learned += 1
 
     def _below(
         self, choices: list[int], left: int, level: int, takes: Callable[[int, int], bool], found: Found
@@ -303,8 +306,11 @@ class Exploration:
                     following = [*(point.chosen for point in points[:number]), other]
                     self._below(following, left - is_preemption, level + is_preemption, takes, found)
 
+    def _staged(self) -> tuple[Machine, Any]:
+        return begun(self.seed)
+
     def _once(self, strategy: Replay, found: Found) -> Preemptible:
-        machine, ledger = begun(self.seed)
+        machine, ledger = self._staged()
         schedule = Preemptible(machine, strategy, self._dependences)
         for process, work in self.programs(machine, ledger):
             schedule.add(process, work)
@@ -314,7 +320,7 @@ class Exploration:
         found.crashes += 1
         return schedule
 
-    def _wrong(self, machine: Machine, ledger: Ledger, found: Found) -> list[str]:
+    def _wrong(self, machine: Machine, ledger: Any, found: Found) -> list[str]:
         """What is wrong after one schedule."""
         held = kill_all(machine)
         held += [f"nobody was stopped, and yet: {error}" for error in ledger.errors if isinstance(error, LogLocked)]

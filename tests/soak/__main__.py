@@ -56,6 +56,7 @@ PARTS = {
     "signals": Part(1, signal_trials.run),
     "recoveries": Part(2, simulation.recoveries),
     "schedules": Part(4, simulation.schedules),
+    "cleaner-schedules": Part(3, simulation.cleaner_schedules, 24 * 3600),
     "random-schedules": Part(2, simulation.random_schedules),
     "spark-copy": Part(4, spark_copy.run),
     "spark-executors": Part(2, spark_copy.run_on_a_cluster),

@@ -30,8 +30,9 @@ class Consumption:
     def consumed(self, partition: PartitionLog, *, durably: bool) -> Consumed:
         """``durably``: what is returned is on the disk. Else it takes no lock of another process."""
         topic, least = partition.topic, Consumed(partition.latest_offset, "")
+        members_of = self._groups.reading(topic)  # before the commits: one that leaves in between has committed
         commits = self._groups.offsets.settled_in(topic)
-        groups = sorted(self._groups.reading(topic).union(commits))
+        groups = sorted(members_of.union(commits))
         if not groups:
             return Consumed(0, "no group reads the topic")
         for group in groups:

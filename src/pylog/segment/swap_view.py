@@ -32,6 +32,12 @@ def swap_seal(filesystem: FileSystem, directory: str, base: int) -> Seal:
             path=path,
             position=0,
         )
+    if seal.next_base <= base or (seal.positions and seal.first_offset < base):
+        raise CorruptSegment(
+            f"{path} is of offsets {seal.first_offset} to {seal.next_base - 1}, not of a segment that begins at {base}; nothing "
+            "was replaced; restore the segments from a copy",
+            path=path, position=0, offset=base, first_offset=seal.first_offset, next_offset=seal.next_base,
+        )  # fmt: skip
     return seal
 
 

@@ -26,7 +26,7 @@ from pylog.partition.compact.checkpoint import read_first_dirty, write_first_dir
 from pylog.partition.compact.cleaned import CleanedSegment, remove_unfinished
 from pylog.partition.compact.options import CompactionOptions, CompactionReport
 from pylog.partition.compact.plan import ClosedSegment, Plan, groups, plan
-from pylog.partition.compact.swap import swap_in
+from pylog.partition.compact.swap import changed, swap_in
 from pylog.partition.compact.transactions import TransactionsInOrder
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.partition_log import PartitionLog
@@ -44,7 +44,8 @@ def compact(log: PartitionLog, options: CompactionOptions | None = None) -> Comp
     """Compact what is closed, durable and old enough, whatever share of it is dirty. Durable on return.
 
     What could not be done is in the report, with the reason. ``ReadOnlyLog``, ``DeliveryTimeout`` if the partition's lock is
-    not free in time, ``StorageError`` if the disk refuses, ``CorruptRecord`` for damage: then the damaged segment stays.
+    not free in time, ``SegmentsChanged`` if others have deleted what was read, ``StorageError`` if the disk refuses,
+    ``CorruptRecord`` for damage: then the damaged segment stays.
     """
     writer = log.writable()
     directory = log.directory
@@ -52,10 +53,13 @@ def compact(log: PartitionLog, options: CompactionOptions | None = None) -> Comp
     try:
         if not lock.try_acquire() or not lock.is_in_place():
             return CompactionReport(0, 0, skipped=("another process is compacting the partition",))
+        log_start = log.current().log_start_offset
         try:
             return _Compaction(directory, writer, options or CompactionOptions()).run()
-        except own(StorageError):
+        except own(StorageError, FileNotFoundError) as error:
             remove_unfinished(directory.filesystem, directory.path, (CLEANED,))  # the disk may be full of it
+            if isinstance(error, FileNotFoundError) and log.current().log_start_offset > log_start:
+                raise changed(directory, log_start) from error  # others have deleted it
             raise
     except own(FileNotFoundError) as error:
         raise directory.missing(error) from error

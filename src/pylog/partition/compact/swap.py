@@ -35,7 +35,7 @@ def swap_in(directory: PartitionDirectory, writer: PartitionWriter, bases: Seque
             filesystem.replace(path + CLEANED, path + SWAP)
         filesystem.sync_directory(directory.path)
     except own(FileNotFoundError) as error:
-        raise _changed(directory, base) from error
+        raise changed(directory, base) from error
 
     def decide(grant: Grant, state: CommitState) -> None:
         _require_unchanged(directory, bases, end, state)
@@ -60,10 +60,11 @@ def _require_unchanged(directory: PartitionDirectory, bases: Sequence[int], end:
         or not all(map(filesystem.exists, made))
         or any(filesystem.exists(directory.file_path(each, UNSYNCED)) for each in bases)
     ):
-        raise _changed(directory, base)
+        raise changed(directory, base)
 
 
-def _changed(directory: PartitionDirectory, base: int) -> SegmentsChanged:
+def changed(directory: PartitionDirectory, base: int) -> SegmentsChanged:
+    """The error for segments from ``base`` on that others have changed."""
     path = directory.path
     return SegmentsChanged(
         f"segments of {path} from offset {base} on were changed while they were compacted; they stay as they are, and the next "

@@ -37,7 +37,13 @@ class Times:
     def first_since(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first record whose timestamp is at or after ``timestamp_ms``; None if there is none."""
         state = self._reader.published.current()
-        segments = self._reader.segments(state)
+        found = self._first_in(self._reader.segments(state), state, timestamp_ms)
+        if self._reader.published.current().segments_version != state.segments_version:
+            # A log may have met the seal of the one that replaced it: batches seem damaged, and are passed over.
+            raise FileNotFoundError(f"segments of {self._reader.topic_partition} were replaced during a lookup by time")
+        return found
+
+    def _first_in(self, segments: Segments, state: CommitState, timestamp_ms: int) -> OffsetAndTimestamp | None:
         first = segments.floor(state.log_start_offset)
         for base in segments.bases:
             if first is None or base >= first:

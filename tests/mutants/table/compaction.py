@@ -1,0 +1,134 @@
+"""Bugs in compaction and retention: what is dropped too early, torn, or deleted although somebody needs it."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_RACES = "tests/simulation/test_cleaner_schedules.py::test_a_race_ends_well_in_every_order_with_one_preemption"
+_ENDS = "tests/simulation/test_cleaner_schedules.py::test_what_is_wrong_is_found"
+_SWAPS = "tests/partition/test_swap_failures.py"
+_HOSTILE = "tests/partition/test_hostile_cleaning.py"
+
+MUTANTS = (
+    Mutant(
+        "a segment is replaced after the partition's lock is free",
+        "partition/compact/swap.py",
+        "    writer.change_segments(decide, DEFAULT_TIMEOUT_MS)\n",
+        "    decide(*writer.change_segments(lambda grant, state: (grant, state), DEFAULT_TIMEOUT_MS))\n",
+        "an append, a deletion and a swap change the list of segments at the same time",
+        (f"{_RACES}[compaction_and_append]",),
+    ),
+    Mutant(
+        "a compaction replaces segments that others have deleted",
+        "partition/compact/swap.py",
+        "        _require_unchanged(directory, bases, end, state)\n",
+        "",
+        "records that were deleted come back",
+        (f"{_RACES}[compaction_and_delete_records]",),
+    ),
+    Mutant(
+        "two compactions of a partition at once",
+        "partition/compact/engine.py",
+        "        if not lock.try_acquire() or not lock.is_in_place():\n",
+        "        if lock.try_acquire() is None:\n",
+        "two processes write the same files, and one puts the other's half in the place of a segment",
+        (f"{_RACES}[compaction_and_compaction]",),
+    ),
+    Mutant(
+        "tombstones are dropped before their horizon",
+        "partition/compact/batches.py",
+        "drops_tombstones=is_past)",
+        "drops_tombstones=True)",
+        "a reader that is behind never learns that the key was deleted",
+        (_ENDS,),
+    ),
+    Mutant(
+        "a tombstone's horizon has come at once",
+        "partition/compact/batches.py",
+        "    is_past = horizon_ms is not None and rules.time_ms >= horizon_ms\n",
+        "    is_past = horizon_ms is not None\n",
+        "the second compaction drops what the first one has marked",
+        (_ENDS,),
+    ),
+    Mutant(
+        "a compaction passes an open transaction",
+        "partition/compact/plan.py",
+        '        "a transaction is open": min(state.last_stable_offset, state.high_watermark),\n',
+        "",
+        "the records of a transaction count before it is decided, and older ones of their keys are gone if it aborts",
+        ("tests/partition/test_compaction.py::test_an_open_transaction_ends_what_can_be_compacted",),
+    ),
+    Mutant(
+        "aborted records count as the newest of their keys",
+        "partition/compact/engine.py",
+        "                if transactions.judge(view).is_unneeded or view.header.is_control:\n",
+        "                transactions.judge(view)\n                if view.header.is_control:\n",
+        "the committed record of the key is dropped, and nothing is left of the key",
+        (_ENDS,),
+    ),
+    Mutant(
+        "a swap is decided before the files are durable",
+        "partition/compact/cleaned.py",
+        "for kind in CLEANED_KINDS:\n            with",
+        "for kind in ():\n            with",
+        "a loss of power leaves an empty file in the place of three segments",
+        ("tests/simulation/test_compactions.py::test_a_loss_of_power_at_any_step_leaves_the_newest_records",),
+    ),
+    Mutant(
+        "a decided swap is believed under any name",
+        "segment/swap_view.py",
+        "    if seal.next_base <= base or (seal.positions and seal.first_offset < base):\n",
+        "    if False:\n",
+        "the file of another segment takes the place of the active one",
+        (f"{_HOSTILE}::test_a_decision_under_the_name_of_another_segment_replaces_nothing",),
+    ),
+    Mutant(
+        "a checkpoint of the cleaner is believed without its checksum",
+        "partition/compact/checkpoint.py",
+        "                if checksum != _checksum(directory, offset):\n",
+        "                if checksum is None:\n",
+        "a deleted key comes back: its tombstone goes, and the record before it counts as clean",
+        (f"{_HOSTILE}::test_no_key_comes_back_by_a_checkpoint_with_any_content",),
+    ),
+    Mutant(
+        "a lookup by time trusts segments that were replaced meanwhile",
+        "partition/read/times.py",
+        "        if self._reader.published.current().segments_version != state.segments_version:\n",
+        "        if False:\n",
+        "a reader that begins at a time skips segments",
+        (f"{_SWAPS}::test_a_lookup_by_time_skips_nothing_if_its_segment_is_replaced_before_its_seal_is_read",),
+    ),
+    Mutant(
+        "a compaction that meets a deletion reports damage",
+        "partition/compact/engine.py",
+        "            if isinstance(error, FileNotFoundError) and log.current().log_start_offset > log_start:\n",
+        "            if False:\n",
+        "people restore a partition from a copy of which nothing is damaged",
+        (f"{_RACES}[compaction_and_delete_records]",),
+    ),
+    Mutant(
+        "retention asks for commits before members",
+        "group/consumption.py",
+        "        members_of = self._groups.reading(topic)  # before the commits: one that leaves in between has committed\n"
+        "        commits = self._groups.offsets.settled_in(topic)\n",
+        "        commits = self._groups.offsets.settled_in(topic)\n        members_of = self._groups.reading(topic)\n",
+        "a member that commits and leaves in between is overlooked, and what its group has not read is deleted",
+        (f"{_RACES}[consumed_and_leave]",),
+    ),
+    Mutant(
+        "retention does not ask the groups again under the lock",
+        "cleaner/cleaner.py",
+        "        return config.retention != CONSUMED or log_start <=",
+        "        return log_start >= 0 or log_start <=",
+        "what a group needs that has joined meanwhile is deleted",
+        (f"{_RACES}[consumed_and_join]",),
+    ),
+    Mutant(
+        "a member joins without waiting for a deletion under way",
+        "consumer/group_assignment.py",
+        "                        _wait_for_deletion(partition, timeout_s)\n",
+        "                        pass\n",
+        "its first position is at records that are deleted a moment later",
+        (f"{_RACES}[consumed_and_join]",),
+    ),
+)
