@@ -13,6 +13,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact,
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_Check
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.number cimport PyNumber_Index
 from cpython.ref cimport Py_INCREF, PyObject
 from cpython.time cimport time_ns
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
@@ -560,6 +561,24 @@ def read_header(buffer, Py_ssize_t position=0):
 
 def write_header(
     bytearray batch not None,
+    object attributes,
+    object count,
+    object first_timestamp_ms,
+    object max_timestamp_ms,
+    object producer_id,
+    object producer_epoch,
+    object base_sequence,
+):
+    # PyNumber_Index: a conversion to a C type truncates floats
+    write_header_of(
+        batch, PyNumber_Index(attributes), PyNumber_Index(count), PyNumber_Index(first_timestamp_ms),
+        PyNumber_Index(max_timestamp_ms), PyNumber_Index(producer_id), PyNumber_Index(producer_epoch),
+        PyNumber_Index(base_sequence),
+    )
+
+
+cdef int write_header_of(
+    bytearray batch,
     int16_t attributes,
     int32_t count,
     int64_t first_timestamp_ms,
@@ -567,7 +586,7 @@ def write_header(
     int64_t producer_id,
     int16_t producer_epoch,
     int32_t base_sequence,
-):
+) except -1:
     cdef View view
     cdef uint8_t *at
     if attributes & TRANSACTIONAL_BIT or producer_id < 0 or producer_epoch < 0 or base_sequence < 0:
@@ -589,15 +608,22 @@ def write_header(
     at = put_number(at, base_sequence, 4)
     put_number(at, count, 4)
     put_crc(view)
+    return 0
 
 
-def stamp(bytearray batch not None, int64_t base_offset, int32_t leader_epoch, append_time_ms=None):
-    cdef View view = view_of_batch(batch)
-    cdef uint8_t *start = <uint8_t *>view.memory.buf
-    put_number(start, base_offset, 8)
-    put_number(start + LEADER_EPOCH_POSITION, leader_epoch, 4)
+def stamp(bytearray batch not None, base_offset, leader_epoch, append_time_ms=None):
+    cdef int64_t offset = PyNumber_Index(base_offset), time_ms = 0
+    cdef int32_t epoch = PyNumber_Index(leader_epoch)
+    cdef View view
+    cdef uint8_t *start
     if append_time_ms is not None:
-        put_number(start + MAX_TIMESTAMP_POSITION, <int64_t>append_time_ms, 8)
+        time_ms = PyNumber_Index(append_time_ms)
+    view = view_of_batch(batch)
+    start = <uint8_t *>view.memory.buf
+    put_number(start, offset, 8)
+    put_number(start + LEADER_EPOCH_POSITION, epoch, 4)
+    if append_time_ms is not None:
+        put_number(start + MAX_TIMESTAMP_POSITION, time_ms, 8)
         start[ATTRIBUTES_POSITION + 1] |= LOG_APPEND_TIME_BIT
         put_crc(view)
     return header_at(start)

@@ -64,8 +64,6 @@ class Cleaned(NamedTuple):
 def clean(view: BatchView, judged: Judged, rules: Rules) -> Cleaned:
     """What is left of a batch whose checksum was checked. ``CorruptRecord``, ``MissingCodec``."""
     header = view.header
-    if header.base_offset >= rules.end:
-        return Cleaned(view.buffer, header.count, 0, header.is_control)
     horizon_ms = header.delete_horizon_ms
     is_past = horizon_ms is not None and rules.time_ms >= horizon_ms
     is_discarded = judged.is_unneeded and (is_past or not header.is_control)
