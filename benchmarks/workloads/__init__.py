@@ -8,6 +8,7 @@ from itertools import chain
 from benchmarks.workload import Workload
 from benchmarks.workloads import (
     append,
+    compaction,
     compression,
     consume,
     durable,
@@ -44,6 +45,7 @@ _MODULES = (
     memory,
     size,
     table,
+    compaction,
     spark,
     spark_stream,
 )

@@ -24,6 +24,10 @@ def columns(view: memoryview, count: int) -> None:
     codec.decode_columns(view, count, 0, TS0, -1, True)
 
 
+def newest(view: memoryview, count: int) -> None:
+    codec.KeyMap(1 << 10, b"s" * 16).newest(view, count, 0, TS0, -1, 300, 300, False)
+
+
 def main(seed: int, rounds: int) -> None:
     random.seed(seed)
     pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
@@ -49,7 +53,7 @@ def main(seed: int, rounds: int) -> None:
             payload[random.randrange(len(payload))] = random.choice([0, 1, 2, 0x7F, 0x80, 0xFF, random.randrange(256)])
         view = memoryview(pages)[mmap.PAGESIZE - len(payload) : mmap.PAGESIZE]
         view[:] = payload
-        for decode in (take, skip, columns):
+        for decode in (take, skip, columns, newest):
             try:
                 decode(view, len(raws))
                 right += 1

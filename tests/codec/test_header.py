@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from types import ModuleType
 
@@ -64,6 +65,19 @@ def test_both_stamp_alike(data: bytes, base_offset: int, epoch: int, append_time
     assert header == readable.stamp(expected, base_offset, epoch, append_time_ms)
     assert found == expected
     assert header == readable.read_header(found)
+
+
+@pytest.mark.parametrize("wrong", [1.0, 1.5, float("nan"), "1", b"1", 2**64])
+def test_a_field_that_is_no_whole_number_is_refused(wrong: object) -> None:
+    fields = [0, 1, 0, 0, 7, 1, 1]
+    stamped = [5, 1, 9]
+    for functions in (readable, codec):
+        for at in range(len(fields)):
+            with pytest.raises((TypeError, OverflowError, struct.error)):
+                functions.write_header(bytearray(100), *fields[:at], wrong, *fields[at + 1 :])
+        for at in range(len(stamped)):
+            with pytest.raises((TypeError, OverflowError, struct.error)):
+                functions.stamp(bytearray(100), *stamped[:at], wrong, *stamped[at + 1 :])
 
 
 def test_what_is_too_short_for_a_header_is_refused_unchanged() -> None:

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pylog.codec import KeyMap, RecordEncoder
+from pylog.codec import RecordEncoder
 from pylog.codec.batch import build_batch
 from pylog.codec.format import CODEC_NAMES
-from pylog.codec.key_map import SECRET_BYTES
 from pylog.model import Headers, Record
 from pylog.partition import Partition
 from pylog.partition.commit_slots import CommitState
@@ -179,7 +178,7 @@ def test_exactly_what_the_rules_name_stays(steps: list[tuple[object, ...]]) -> N
         again.close()
 
 
-@pytest.mark.parametrize("memory_bytes", [72, 24 * 40, 1 << 16])
+@pytest.mark.parametrize("memory_bytes", [48, 16 * 40, 1 << 16])
 def test_keys_that_do_not_fit_are_taken_in_parts(tmp_path: Path, memory_bytes: int) -> None:
     partition = open_partition(tmp_path / "t-0")
     for number in range(120):
@@ -190,7 +189,7 @@ def test_keys_that_do_not_fit_are_taken_in_parts(tmp_path: Path, memory_bytes: i
     partition.log.sync(120)
     report = compact(partition.log, CompactionOptions(memory_bytes=memory_bytes))
     assert [record.offset for record in partition.scan()] == [*range(90, 120)]
-    assert (report.passes > 1) is (memory_bytes < 24 * 34)
+    assert (report.passes > 1) is (memory_bytes < 16 * 34)
     assert (report.records_kept, report.records_dropped) == (30, 90)
 
 
@@ -275,25 +274,3 @@ def test_groups_are_neighbours_that_fit(sizes: list[tuple[int, int, int]], size_
             and sum(each.index_bytes for each in group) <= index_bytes
             and group[-1].end - group[0].base < 1 << 31
         )
-
-
-@given(st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 1 << 40)), max_size=40), st.integers(1, 4))
-def test_the_map_of_keys_knows_the_newest_offset_of_each(puts: list[tuple[bytes, int]], parts: int) -> None:
-    maps = [KeyMap(24 * 100, b"s" * SECRET_BYTES, part, parts) for part in range(parts)]
-    newest: dict[bytes, int] = {}
-    for key, offset in puts:
-        assert all(part.put(key, offset) for part in maps)
-        newest[key] = max(newest.get(key, -1), offset)
-    for key, offset in newest.items():
-        assert sum(part.is_superseded(key, offset - 1) for part in maps) == 1
-        assert not any(part.is_superseded(key, offset) for part in maps)
-    assert sum(part.count for part in maps) == len(newest)
-    assert not any(part.is_superseded(b"none of them", 0) for part in maps)
-
-
-def test_a_full_map_refuses_another_key_and_takes_a_known_one() -> None:
-    keys = KeyMap(24 * 10, b"s" * SECRET_BYTES)
-    taken = [number for number in range(20) if keys.put(b"%d" % number, number)]
-    assert taken == [*range(9)]
-    assert keys.put(b"3", 100)
-    assert keys.is_superseded(b"3", 99)

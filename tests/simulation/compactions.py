@@ -24,7 +24,7 @@ ROOT = "/log"
 TOPIC = "t"
 CONFIG = {"segment_bytes": 4096, "index_interval_bytes": 64}
 Records = dict[int, tuple[bytes | None, bytes | None]]
-OPTIONS = CompactionOptions(delete_retention_ms=1000, memory_bytes=24 * 64)
+OPTIONS = CompactionOptions(delete_retention_ms=1000, memory_bytes=16 * 64)
 
 
 def transactional(key: bytes, value: bytes, producer_id: int) -> bytearray:

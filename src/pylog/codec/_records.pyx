@@ -13,15 +13,16 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact,
 from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_Check
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.number cimport PyNumber_Index
 from cpython.ref cimport Py_INCREF, PyObject
 from cpython.time cimport time_ns
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_Check, PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from pylog.codec import faults, format
+from pylog.codec import faults, format, key_map
 from pylog.codec.checksum import crc32c as _crc32c
 from pylog.codec.columns import Columns
 from pylog.codec.header import BatchHeader as _BatchHeader
@@ -58,6 +59,11 @@ cdef extern from *:
         if (made != NULL) PyObject_GC_UnTrack(made);
         return made;
     }
+    #if defined(__GNUC__) || defined(__clang__)
+    #define pylog_prefetch(address) __builtin_prefetch(address, 1)
+    #else
+    #define pylog_prefetch(address) ((void)(address))
+    #endif
     static CYTHON_INLINE int pylog_add_overflows(int64_t a, int64_t b, int64_t *sum) {
     #if defined(__GNUC__) || defined(__clang__)
         return __builtin_add_overflow(a, b, sum);
@@ -71,6 +77,7 @@ cdef extern from *:
     object pylog_new_record(object type, Py_ssize_t size)
     object pylog_new_instance(object type, object no_arguments)
     object pylog_new_tuple(Py_ssize_t size)
+    void pylog_prefetch(const void *address) noexcept nogil
     bint pylog_add_overflows(int64_t a, int64_t b, int64_t *sum) noexcept nogil
 
 cdef extern from "Python.h":
@@ -554,6 +561,24 @@ def read_header(buffer, Py_ssize_t position=0):
 
 def write_header(
     bytearray batch not None,
+    object attributes,
+    object count,
+    object first_timestamp_ms,
+    object max_timestamp_ms,
+    object producer_id,
+    object producer_epoch,
+    object base_sequence,
+):
+    # PyNumber_Index: a conversion to a C type truncates floats
+    write_header_of(
+        batch, PyNumber_Index(attributes), PyNumber_Index(count), PyNumber_Index(first_timestamp_ms),
+        PyNumber_Index(max_timestamp_ms), PyNumber_Index(producer_id), PyNumber_Index(producer_epoch),
+        PyNumber_Index(base_sequence),
+    )
+
+
+cdef int write_header_of(
+    bytearray batch,
     int16_t attributes,
     int32_t count,
     int64_t first_timestamp_ms,
@@ -561,7 +586,7 @@ def write_header(
     int64_t producer_id,
     int16_t producer_epoch,
     int32_t base_sequence,
-):
+) except -1:
     cdef View view
     cdef uint8_t *at
     if attributes & TRANSACTIONAL_BIT or producer_id < 0 or producer_epoch < 0 or base_sequence < 0:
@@ -583,15 +608,22 @@ def write_header(
     at = put_number(at, base_sequence, 4)
     put_number(at, count, 4)
     put_crc(view)
+    return 0
 
 
-def stamp(bytearray batch not None, int64_t base_offset, int32_t leader_epoch, append_time_ms=None):
-    cdef View view = view_of_batch(batch)
-    cdef uint8_t *start = <uint8_t *>view.memory.buf
-    put_number(start, base_offset, 8)
-    put_number(start + LEADER_EPOCH_POSITION, leader_epoch, 4)
+def stamp(bytearray batch not None, base_offset, leader_epoch, append_time_ms=None):
+    cdef int64_t offset = PyNumber_Index(base_offset), time_ms = 0
+    cdef int32_t epoch = PyNumber_Index(leader_epoch)
+    cdef View view
+    cdef uint8_t *start
     if append_time_ms is not None:
-        put_number(start + MAX_TIMESTAMP_POSITION, <int64_t>append_time_ms, 8)
+        time_ms = PyNumber_Index(append_time_ms)
+    view = view_of_batch(batch)
+    start = <uint8_t *>view.memory.buf
+    put_number(start, offset, 8)
+    put_number(start + LEADER_EPOCH_POSITION, epoch, 4)
+    if append_time_ms is not None:
+        put_number(start + MAX_TIMESTAMP_POSITION, time_ms, 8)
         start[ATTRIBUTES_POSITION + 1] |= LOG_APPEND_TIME_BIT
         put_crc(view)
     return header_at(start)
@@ -1399,9 +1431,28 @@ cdef inline bint is_ascii(const uint8_t *data, int64_t size) noexcept nogil:
 
 
 cdef struct KeyEntry:
-    uint64_t high  # of the key's hash
-    uint64_t low
-    uint64_t offset  # plus one; 0: free
+    uint64_t hash
+    uint64_t more  # 16 bits of the hash, then the offset less the first one, plus one; 0: the entry is free
+
+
+cdef enum:
+    KEYS_AT_ONCE = 32  # whose entries are brought into the cache while others are looked at
+    ENTRIES_IN_A_LINE = 4
+
+
+cdef uint64_t ORDINAL_MASK = key_map.ORDINAL_MASK
+
+
+cdef struct KeyedRecord:
+    const uint8_t *start
+    const uint8_t *end
+    int64_t delta
+    int64_t timestamp
+    bint has_key
+    bint has_value
+    uint64_t hash
+    uint64_t tag  # in the place that it has in an entry
+    uint64_t slot
 
 
 cdef inline uint64_t rotated_64(uint64_t value, int bits) noexcept nogil:
@@ -1458,88 +1509,119 @@ cdef void siphash(const uint8_t *at, int64_t size, const uint64_t *secret, uint6
 
 @cython.final
 cdef class KeyMap:
+    cdef void *memory
     cdef KeyEntry *entries
     cdef uint64_t slots
     cdef uint64_t most
-    cdef uint64_t part
-    cdef uint64_t parts
-    cdef uint64_t secret[2]
     cdef uint64_t used
+    cdef int64_t first
+    cdef uint64_t secret[2]
 
-    def __cinit__(self, int64_t memory_bytes, secret, uint64_t part=0, uint64_t parts=1):
+    def __cinit__(self, int64_t memory_bytes, secret, int64_t first_offset=0):
         cdef bytes given = bytes(secret)
-        if len(given) != sizeof(self.secret) or parts < 1:
-            raise ValueError(f"a secret of {len(given)} bytes, and {parts} parts; expected {sizeof(self.secret)}, and 1 or more")
+        if len(given) != sizeof(self.secret):
+            raise ValueError(f"a secret of {len(given)} bytes, expected {sizeof(self.secret)}")
         memcpy(self.secret, PyBytes_AS_STRING(given), sizeof(self.secret))
-        self.slots = max(memory_bytes // <int64_t>sizeof(KeyEntry), 2)
+        self.slots = min(max(memory_bytes // <int64_t>sizeof(KeyEntry), 2), <int64_t>1 << 32)
         self.most = self.slots * 9 // 10
-        self.part = part
-        self.parts = parts
-        self.entries = <KeyEntry *>calloc(self.slots, sizeof(KeyEntry))
-        if self.entries == NULL:
+        self.first = first_offset
+        self.memory = calloc(self.slots + ENTRIES_IN_A_LINE, sizeof(KeyEntry))
+        if self.memory == NULL:
             raise MemoryError()
+        self.entries = <KeyEntry *>((<uintptr_t>self.memory + 63) & ~<uintptr_t>63)  # a line of the cache
 
     def __dealloc__(self):
-        free(self.entries)
+        free(self.memory)
 
     @property
     def count(self):
         return self.used
 
-    cdef KeyEntry *find(self, const uint8_t *key, int64_t size, uint64_t *high, uint64_t *low) noexcept nogil:
-        """The key's entry, or the free one where it belongs; NULL for a key of another part."""
-        cdef uint64_t slot
+    cdef inline void look_at(self, KeyedRecord *record, const uint8_t *key, int64_t size) noexcept nogil:
+        """Hash the key, and have its entry fetched from memory."""
+        cdef uint64_t low = 0
+        siphash(key, size, self.secret, &record.hash, &low)
+        record.tag = low << 48
+        record.slot = ((low >> 32) * self.slots >> 32) & ~<uint64_t>(ENTRIES_IN_A_LINE - 1)
+        pylog_prefetch(self.entries + record.slot)
+
+    cdef inline KeyEntry *find(self, const KeyedRecord *record) noexcept nogil:
+        """The entry of the key that was looked at, or the free one where it belongs."""
+        cdef uint64_t slot = record.slot
         cdef KeyEntry *entry
-        siphash(key, size, self.secret, high, low)
-        if self.parts > 1 and high[0] % self.parts != self.part:
-            return NULL
-        slot = low[0] % self.slots
         while True:
             entry = self.entries + slot
-            if entry.offset == 0 or (entry.low == low[0] and entry.high == high[0]):
+            if entry.more == 0 or (entry.hash == record.hash and ((entry.more ^ record.tag) & ~ORDINAL_MASK) == 0):
                 return entry
             slot += 1
             if slot == self.slots:
                 slot = 0
 
-    cdef bint take(self, const uint8_t *key, int64_t size, uint64_t offset) noexcept nogil:
-        cdef uint64_t high = 0, low = 0
-        cdef KeyEntry *entry = self.find(key, size, &high, &low)
-        if entry == NULL:
-            return True
-        if entry.offset == 0:
+    cdef inline bint take(self, const KeyedRecord *record, int64_t offset) noexcept nogil:
+        cdef KeyEntry *entry = self.find(record)
+        cdef uint64_t ordinal = <uint64_t>(offset - self.first) + 1
+        if ordinal > ORDINAL_MASK:
+            return False
+        if entry.more == 0:
             if self.used >= self.most:
                 return False
             self.used += 1
-            entry.high = high
-            entry.low = low
-        if offset + 1 > entry.offset:
-            entry.offset = offset + 1
+            entry.hash = record.hash
+            entry.more = record.tag
+        if ordinal > (entry.more & ORDINAL_MASK):
+            entry.more = record.tag | ordinal
         return True
 
-    cdef bint has_later(self, const uint8_t *key, int64_t size, uint64_t offset) noexcept nogil:
-        cdef uint64_t high = 0, low = 0
-        cdef KeyEntry *entry = self.find(key, size, &high, &low)
-        return entry != NULL and entry.offset > offset + 1
+    cdef inline bint has_later(self, const KeyedRecord *record, int64_t offset) noexcept nogil:
+        cdef KeyEntry *entry = self.find(record)
+        return entry.more != 0 and <int64_t>(entry.more & ORDINAL_MASK) - 1 > offset - self.first
 
     def put(self, bytes key not None, int64_t offset):
-        return self.take(<const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), offset)
+        cdef KeyedRecord record
+        if offset < self.first:
+            raise ValueError(f"offset {offset}, the first is {self.first}")
+        self.look_at(&record, <const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+        return self.take(&record, offset)
 
     def is_superseded(self, bytes key not None, int64_t offset):
-        return self.has_later(<const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), offset)
+        cdef KeyedRecord record
+        self.look_at(&record, <const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+        return self.has_later(&record, offset)
 
-    def put_records(self, payload, int64_t count, int64_t base_offset, int64_t last_offset_delta, int64_t first_offset):
+    cdef inline int read_some(self, Walk *walk, KeyedRecord *records, int64_t least_delta) noexcept nogil:
+        """Read the next records, and look at the keys of those from ``least_delta`` on. How many; -1 at a fault."""
+        cdef int count = 0
+        cdef KeyedRecord *record
+        while count < KEYS_AT_ONCE and walk.index < walk.count:
+            record = records + count
+            record.start = walk.at
+            if read_fields(walk) or end_record(walk, walk.end):
+                return -1
+            record.end = walk.end
+            record.delta = walk.delta
+            record.timestamp = walk.timestamp
+            record.has_key = walk.key_size >= 0 and walk.delta >= least_delta
+            record.has_value = walk.value_size >= 0
+            if record.has_key:
+                self.look_at(record, walk.key, walk.key_size)
+            count += 1
+        return count
+
+    def put_records(self, payload, int64_t count, int64_t base_offset, int64_t last_offset_delta):
         cdef View view = view_of(payload)
         cdef Walk walk
+        cdef KeyedRecord[KEYS_AT_ONCE] records
+        cdef int read, index
         open_walk(&walk, &view.memory, count, base_offset, 0, 0, last_offset_delta)
         while walk.index < count:
-            if read_fields(&walk) or end_record(&walk, walk.end):
+            read = self.read_some(&walk, records, self.first - base_offset)
+            if read < 0:
                 fail(&walk)
-            if walk.key_size >= 0 and base_offset + walk.delta >= first_offset:
-                if not self.take(walk.key, walk.key_size, base_offset + walk.delta):
-                    return False
+            for index in range(read):
+                if records[index].has_key and not self.take(&records[index], base_offset + records[index].delta):
+                    return base_offset + records[index].delta
         check_end(&walk)
-        return True
+        return base_offset + last_offset_delta + 1
 
     def newest(
         self, payload, int64_t count, int64_t base_offset, int64_t base_timestamp_ms, int64_t append_time_ms,
@@ -1547,32 +1629,40 @@ cdef class KeyMap:
     ):
         cdef View view = view_of(payload)
         cdef Walk walk
+        cdef KeyedRecord[KEYS_AT_ONCE] records
+        cdef KeyedRecord *record
         cdef bytearray left = None
-        cdef const uint8_t *start
-        cdef Py_ssize_t size = 0
-        cdef int64_t kept = 0, offset, latest_ms = INT64_MIN
+        cdef const uint8_t *copied  # up to here; from here on all stays
+        cdef uint8_t *to = NULL
+        cdef int64_t kept = 0, latest_ms = INT64_MIN
         cdef bint has_tombstones = False, stays
+        cdef int read, index
         open_walk(&walk, &view.memory, count, base_offset, base_timestamp_ms, append_time_ms, last_offset_delta)
+        copied = walk.start
         while walk.index < count:
-            start = walk.at
-            if read_fields(&walk) or end_record(&walk, walk.end):
+            read = self.read_some(&walk, records, INT64_MIN)
+            if read < 0:
                 fail(&walk)
-            offset = base_offset + walk.delta
-            stays = offset >= end_offset
-            if not stays and walk.key_size >= 0 and not (walk.value_size < 0 and drops_tombstones):
-                stays = not self.has_later(walk.key, walk.key_size, offset)
-            if stays:
-                kept += 1
-                has_tombstones |= walk.value_size < 0
-                if walk.timestamp > latest_ms:
-                    latest_ms = walk.timestamp
-                if left is not None:
-                    memcpy(PyByteArray_AS_STRING(left) + size, start, walk.end - start)
-                size += walk.end - start
-            elif left is None:
-                left = PyByteArray_FromStringAndSize(NULL, view.memory.len)
-                memcpy(PyByteArray_AS_STRING(left), walk.start, size)
+            for index in range(read):
+                record = records + index
+                stays = base_offset + record.delta >= end_offset
+                if not stays and record.has_key and (record.has_value or not drops_tombstones):
+                    stays = not self.has_later(record, base_offset + record.delta)
+                if stays:
+                    kept += 1
+                    has_tombstones |= not record.has_value and base_offset + record.delta < end_offset
+                    if record.timestamp > latest_ms:
+                        latest_ms = record.timestamp
+                    continue
+                if left is None:
+                    left = PyByteArray_FromStringAndSize(NULL, view.memory.len)
+                    to = <uint8_t *>PyByteArray_AS_STRING(left)
+                memcpy(to, copied, record.start - copied)
+                to += record.start - copied
+                copied = record.end
         check_end(&walk)
         if left is not None:
-            PyByteArray_Resize(left, size)
+            memcpy(to, copied, walk.stop - copied)
+            to += walk.stop - copied
+            PyByteArray_Resize(left, to - <uint8_t *>PyByteArray_AS_STRING(left))
         return kept, bool(has_tombstones), latest_ms, left

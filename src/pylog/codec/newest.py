@@ -18,12 +18,10 @@ class NewestRecords(NamedTuple):
     payload: Buffer
 
 
-def put_keys(keys: KeyMap, view: BatchView, first_offset: int) -> bool:
-    """Note the keys of the records from ``first_offset`` on. False if there is no room for all. ``CorruptRecord``."""
+def put_keys(keys: KeyMap, view: BatchView) -> int:
+    """Note the keys of the records. The offset of the first that has no room, or the batch's end. ``CorruptRecord``."""
     header = view.header
-    return keys.put_records(
-        view.payload(), header.count, header.base_offset, header.last_offset_delta, first_offset
-    )  # fmt: skip
+    return keys.put_records(view.payload(), header.count, header.base_offset, header.last_offset_delta)
 
 
 def newest_records(keys: KeyMap, view: BatchView, end_offset: int, *, drops_tombstones: bool) -> NewestRecords:

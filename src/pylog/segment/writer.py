@@ -41,13 +41,16 @@ class SegmentWriter:
         index_max_bytes: int,
         index_suffix: str = "",
         log_suffix: str = "",
+        wrap: Callable[[AppendableFile], AppendableFile] = lambda file: file,
     ) -> None:
         """Open the files, and create missing ones. ``attach`` must follow, or ``rebuild_start`` for new ones.
 
         ``index_suffix`` is added to the names of new indexes that will replace the present ones, ``log_suffix`` to the log's.
+        ``wrap`` gets each file, and returns that which is used.
         """
         self._filesystem = filesystem
         self._directory = directory
+        self._wrap = wrap
         self._interval_bytes = index_interval_bytes
         self._offset_entries_max = index_max_bytes // _OFFSET_ENTRY_BYTES
         self._time_entries_max = index_max_bytes // _TIME_ENTRY_BYTES - 1  # one is kept for closing
@@ -65,7 +68,7 @@ class SegmentWriter:
     def _opened(self, kind: str) -> AppendableFile:
         file = self._filesystem.open_appendable(file_path(self._directory, self.base_offset, kind))
         file.close_when_idle()
-        return file
+        return self._wrap(file)
 
     def attach(self, size_bytes: int, next_offset: int) -> None:
         """Take the agreed end, cut index entries after it, and read the batches after the last entry.

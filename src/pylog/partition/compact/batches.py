@@ -43,7 +43,7 @@ class LastOfProducer(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What decides, but for the batches. ``end`` is the offset before which ``newest`` knows all keys."""
+    """What decides, but for the batches. ``end`` is the offset before which ``newest`` knows all keys: the rest stays."""
 
     newest: KeyMap
     end: int

@@ -14,12 +14,13 @@ from pylog.codec.format import INT64_MIN, Buffer
 from pylog.errors import CorruptRecord, MissingCodec
 from pylog.index import AbortedTransaction, encode_transactions
 from pylog.interrupts import own
+from pylog.partition.compact.gathered import GatheredFile
 from pylog.partition.directory import PartitionDirectory, PartitionSettings
 from pylog.segment import SealBuilder
-from pylog.segment.naming import CLEANED, CLEANED_KINDS, SEAL, TRANSACTION_INDEX, is_leftover
+from pylog.segment.naming import CLEANED, SEAL, TRANSACTION_INDEX, is_leftover
 from pylog.segment.seal import encode
 from pylog.segment.writer import SegmentWriter
-from pylog.storage import FileSystem
+from pylog.storage import AppendableFile, FileSystem
 
 _LOOKED_INTO_BYTES = 32 << 20
 
@@ -32,6 +33,7 @@ class CleanedSegment:
         self._base = base
         self._seal = SealBuilder(directory.home)
         self._aborted: list[AbortedTransaction] = []
+        self._files: list[GatheredFile] = []
         self._writer = SegmentWriter(
             directory.filesystem,
             directory.path,
@@ -40,8 +42,13 @@ class CleanedSegment:
             index_max_bytes=settings.segment_index_bytes,
             index_suffix=CLEANED,
             log_suffix=CLEANED,
+            wrap=self._gathered,
         )
         self._writer.rebuild_start()
+
+    def _gathered(self, file: AppendableFile) -> GatheredFile:
+        self._files.append(GatheredFile(file))
+        return self._files[-1]
 
     @property
     def size_bytes(self) -> int:
@@ -59,13 +66,11 @@ class CleanedSegment:
 
     def finish(self, next_base: int) -> None:
         """Write what belongs to the log, and sync all of it. The next segment begins at ``next_base``."""
-        filesystem = self._directory.filesystem
         self._writer.finish()
+        for file in self._files:
+            file.sync()
         self._write(TRANSACTION_INDEX, encode_transactions(self._aborted))
         self._write(SEAL, encode(self._seal.build(next_base)))
-        for kind in CLEANED_KINDS:
-            with closing(filesystem.open_appendable(self._directory.file_path(self._base, kind) + CLEANED)) as file:
-                file.sync()
 
     def _write(self, kind: str, data: bytes) -> None:
         path = self._directory.file_path(self._base, kind) + CLEANED

@@ -7,14 +7,14 @@ that nothing reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import pairwise
 from typing import NamedTuple
 
 from pylog.codec import KeyMap
 from pylog.codec.batch import BatchView
-from pylog.codec.key_map import SECRET_BYTES
+from pylog.codec.key_map import SECRET_BYTES, memory_for
 from pylog.codec.newest import put_keys
 from pylog.errors import ForkedHandle, StorageError
 from pylog.index import AbortedTransaction
@@ -36,8 +36,6 @@ from pylog.partition.repair.swaps import free_replaced
 from pylog.partition.write.writer import PartitionWriter
 from pylog.segment import SegmentReader, read_seal
 from pylog.segment.naming import CLEANED, CLEANER_LOCK, LOG, OFFSET_INDEX, SWAP, UNSYNCED
-
-_PARTS_MAX = 1 << 16
 
 
 def compact(log: PartitionLog, options: CompactionOptions | None = None) -> CompactionReport:
@@ -109,6 +107,7 @@ class _Compaction:
         self._options = options
         self._time_ms = directory.clock.now_ms()
         self._process_id = directory.filesystem.process_id()
+        self._secret = directory.filesystem.random_bytes(SECRET_BYTES)
 
     def run(self) -> CompactionReport:
         directory = self._directory
@@ -125,93 +124,102 @@ class _Compaction:
         if unsynced:
             reason = f"a sync of the segment at {unsynced[0]} has failed; the next sync of the partition copies it"
             return CompactionReport(found.first_dirty, found.first_dirty, skipped=(*skipped, reason))
-        before, segments, dropped = sum(s.size_bytes for s in found.segments), found.segments, 0
-        counts, secret = _Counts(), directory.filesystem.random_bytes(SECRET_BYTES)
-        part, parts = 0, 1
-        while part < parts:  # what one part has dropped stays dropped if it is done again
-            found = self._again(found)
-            keys = self._keys(found, KeyMap(self._options.memory_bytes, secret, part, parts))
-            if keys is None:
-                part, parts = 0, self._more(parts)
-                continue
-            counts = self._rewrite(found, keys)
-            keys = None  # before the next map takes as much memory
-            dropped += counts.dropped
-            part += 1
-        write_first_dirty(directory, found.end)
+        before = sum(segment.size_bytes for segment in found.segments)
+        producers = self._producers(found.end)
+        part, counts = found, _Counts()
+        dropped = passes = 0
+        while part.first_dirty < found.end:
+            end, counts = self._clean_part(part, producers)
+            write_first_dirty(directory, end)
+            dropped, passes = dropped + counts.dropped, passes + 1
+            part = found._replace(first_dirty=end, segments=self._segments_of(found))
         return CompactionReport(
             found.first_dirty, found.end, before, counts.bytes_after, counts.kept, dropped,
-            len(segments), counts.segments_after, parts, tuple(skipped),
+            len(found.segments), counts.segments_after, passes, tuple(skipped),
         )  # fmt: skip
 
-    def _again(self, found: Plan) -> Plan:
-        """The same range, in the segments that it has now."""
-        bases = self._directory.segments().bases
-        closed = [_closed(self._directory, base, end) for base, end in pairwise(bases)]
+    def _segments_of(self, found: Plan) -> tuple[ClosedSegment, ...]:
+        """Those that the range has now."""
         first = found.segments[0].base
-        return found._replace(segments=tuple(s for s in closed if first <= s.base and s.end <= found.end))
+        bases = [base for base in self._directory.segments().bases if first <= base <= found.end]
+        return tuple(_closed(self._directory, base, end) for base, end in pairwise(bases))
 
-    # The first pass
-
-    def _more(self, parts: int) -> int:
-        """Into how many parts to divide the keys, after so many were too few."""
-        if parts > _PARTS_MAX:
-            raise MemoryError(f"{self._options.memory_bytes} bytes are too few to compact {self._directory.path}")
-        return parts + max(parts // 2, 1)
-
-    def _keys(self, found: Plan, keys: KeyMap) -> KeyMap | None:
-        """``keys`` with the newest offset of each key of the dirty range; None if its memory is too small."""
-        transactions = TransactionsInOrder(self._aborted(found.first_dirty))
-        for segment in found.dirty:
-            for view in self._views(segment):
-                if transactions.judge(view).is_unneeded or view.header.is_control:
-                    continue
-                if view.last_offset >= found.first_dirty and not put_keys(keys, view, found.first_dirty):
-                    return None
-        return keys
-
-    # The second pass
-
-    def _rewrite(self, found: Plan, keys: KeyMap) -> _Counts:
-        directory, settings = self._directory, self._directory.settings()
-        states = snapshots.load(directory.filesystem, directory.path, directory.segments(), found.end, self._time_ms)
-        producers = {
+    def _producers(self, end: int) -> Mapping[int, LastOfProducer]:
+        directory = self._directory
+        states = snapshots.load(directory.filesystem, directory.path, directory.segments(), end, self._time_ms)
+        return {
             producer_id: LastOfProducer(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
             for producer_id, entry in states.entries.items()
         }
-        rules = Rules(keys, found.end, self._time_ms, self._options.delete_retention_ms, producers)
-        transactions = TransactionsInOrder(self._aborted(found.segments[0].base))
+
+    def _clean_part(self, part: Plan, producers: Mapping[int, LastOfProducer]) -> tuple[int, _Counts]:
+        """Clean as much of the dirty range as there is memory for. Its end, and the counts of all segments before."""
+        keys, end = self._keys(part)
+        rules = Rules(keys, end, self._time_ms, self._options.delete_retention_ms, producers)
+        return end, self._rewrite([segment for segment in part.segments if segment.base < end], rules)
+
+    # The first pass
+
+    def _keys(self, part: Plan) -> tuple[KeyMap, int]:
+        """The newest offset of each key of the dirty range, and the end of what there was memory for."""
+        memory_bytes = min(self._options.memory_bytes, memory_for(part.end - part.first_dirty))
+        keys = KeyMap(memory_bytes, self._secret, part.first_dirty)
+        transactions = TransactionsInOrder(self._aborted(part.first_dirty))
+        for segment in part.dirty:
+            for view in self._views(segment):
+                if (
+                    transactions.judge(view).is_unneeded
+                    or view.header.is_control
+                    or view.last_offset < part.first_dirty
+                ):
+                    continue
+                end = put_keys(keys, view)
+                if end <= view.last_offset:  # inside a batch only if its keys alone are too many
+                    return keys, view.base_offset if view.base_offset > part.first_dirty else end
+        return keys, part.end
+
+    # The second pass
+
+    def _rewrite(self, segments: Sequence[ClosedSegment], rules: Rules) -> _Counts:
+        settings = self._directory.settings()
+        transactions = TransactionsInOrder(self._aborted(segments[0].base))
         counts = _Counts()
-        for group in groups(found.segments, settings.segment_bytes, settings.segment_index_bytes):
-            of_group = self._rewrite_group(group, rules, transactions)
+        for group in groups(segments, settings.segment_bytes, settings.segment_index_bytes):
+            stays = self._stays(group[0], rules, transactions) if len(group) == 1 else None
+            of_group = self._rewrite_group(group, rules, transactions) if stays is None else stays
             counts = _Counts(*map(sum, zip(counts, of_group, strict=True)))
         return counts
+
+    def _stays(self, segment: ClosedSegment, rules: Rules, transactions: TransactionsInOrder) -> _Counts | None:
+        """The counts of a segment of which nothing changes; None, at the first change, for another."""
+        kept, ahead = 0, transactions.copy()
+        for view in self._all_views([segment]):
+            cleaned = clean(view, ahead.judge(view), rules)
+            if cleaned.batch is not view.buffer:
+                return None
+            kept += cleaned.kept
+        transactions.follow(ahead)
+        return _Counts(kept, 0, segment.size_bytes, 1)
 
     def _rewrite_group(
         self, group: Sequence[ClosedSegment], rules: Rules, transactions: TransactionsInOrder
     ) -> _Counts:
         directory = self._directory
         kept = dropped = 0
-        is_changed = len(group) > 1
         base, end = group[0].base, group[-1].end
         with closing(CleanedSegment(directory, base, directory.settings())) as made:
             for view in self._all_views(group):
                 judged = transactions.judge(view)
                 cleaned = clean(view, judged, rules)
-                is_changed = is_changed or cleaned.batch is not view.buffer
                 kept, dropped = kept + cleaned.kept, dropped + cleaned.dropped
                 if cleaned.batch is not None:
                     made.add(cleaned.batch)
                 if cleaned.keeps_marker and judged.aborted is not None:
                     made.add_aborted(judged.aborted)
-            if is_changed:
-                made.finish(end)
+            made.finish(end)
             size_bytes = made.size_bytes
-        if is_changed:
-            swap_in(directory, self._writer, [segment.base for segment in group], end)
-            free_replaced(directory.filesystem, directory.path, directory.names())
-        else:
-            remove_unfinished(directory.filesystem, directory.path, (CLEANED,))
+        swap_in(directory, self._writer, [segment.base for segment in group], end)
+        free_replaced(directory.filesystem, directory.path, directory.names())
         return _Counts(kept, dropped, size_bytes, 1)
 
     # Reading

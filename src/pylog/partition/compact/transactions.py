@@ -31,6 +31,20 @@ class TransactionsInOrder:
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}  # under way; whether a batch of it was met
         self._committed: set[int] = set()  # producers with a batch of a transaction that is not aborted
 
+    def copy(self) -> TransactionsInOrder:
+        """To look ahead."""
+        made = TransactionsInOrder(())
+        made.follow(self)
+        return made
+
+    def follow(self, other: TransactionsInOrder) -> None:
+        """Continue where the other stands."""
+        self._coming, self._aborted, self._committed = (
+            other._coming.copy(),
+            other._aborted.copy(),
+            other._committed.copy(),
+        )
+
     def judge(self, view: BatchView) -> Judged:
         header = view.header
         while self._coming and self._coming[-1].first_offset <= header.last_offset:
