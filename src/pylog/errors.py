@@ -122,6 +122,11 @@ class RecordTooLarge(NotAppended, ValueError):
     """
 
 
+class InvalidRecord(NotAppended, ValueError):
+    """The topic is compacted, and the record has no key: the next compaction would drop it. Give it a key,
+    or send it to a topic whose ``cleanup_policy`` is without ``compact``."""
+
+
 class DeliveryTimeout(NotAppended, TimeoutError):
     """Another process held the lock for ``delivery_timeout_ms``; nothing was written. Try again."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pylog.catalog import TopicDescription, check_topic_name
 from pylog.checks import (
+    OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
     OfOneProcess,
     partition_of,
@@ -375,6 +376,8 @@ def _after_roll(manager: LogManager, partition: PartitionLog) -> None:
     config, max_bytes = manager.describe_topic(partition.topic).config, manager.settings().max_bytes
     if max_bytes != -1 or (config.retention_ms, config.retention_bytes) != (-1, -1):
         manager.part(cleaner_of).after_roll(partition, max_bytes)
+    if partition.topic == OFFSETS_TOPIC:
+        _groups(manager).offsets.after_commit(partition, manager.part(cleaner_of).compact_if_small)
 
 
 def _forget_commits(manager: LogManager, topic: str, timeout_s: float) -> None:

@@ -44,6 +44,7 @@ RETENTION, BOUND = "retention", "log bound"
 INTERNAL, COMPACTED, KEPT_BY_POLICY = "internal topic", "compacted topic", "cleanup_policy=none"
 _TRIES_MAX = 3
 _PATIENCE_MS = 100  # an append does not wait longer for another writer's lock
+_SMALL_BYTES = 16 << 20
 _SHARE = 20  # a writer spends a twentieth of its time on the log's bound
 
 
@@ -70,8 +71,8 @@ class Cleaner:
         self._facts = Facts()
         self._next_bound_s = 0.0
         self._retention = Step(RETENTION, is_retained, self._retain)
-        compaction = Compaction(self._look, first_needed)
-        self._steps = (self._retention, Step(COMPACTION, _is_compacted, compaction.run))
+        self._compaction = Step(COMPACTION, _is_compacted, Compaction(self._look, first_needed).run)
+        self._steps = (self._retention, self._compaction)
 
     def maintain(self, topics: Sequence[str] = (), *, dry_run: bool = False) -> MaintenanceReport:
         """See ``Log.maintain``."""
@@ -124,10 +125,15 @@ class Cleaner:
             now_s = self._manager.clock.monotonic()
             self._next_bound_s = now_s + _SHARE * (now_s - start_s)
         for each in done:
-            if each is not None and each.error:
-                logger.warning(
-                    "%s-%d: %s is left to the next roll: %s", each.topic, each.partition, each.step, each.error
-                )
+            _tell(each)
+
+    def compact_if_small(self, partition: PartitionLog) -> None:
+        """Compact a partition whose writer has closed a segment, if it is due and takes less than about a second."""
+        topic = self._manager.describe_topic(partition.topic)
+        if self._compaction.applies(topic):
+            now_ms = self._manager.clock.now_ms()
+            target = Target(partition, topic.config, now_ms, False, timeout_ms=_PATIENCE_MS, bytes_max=_SMALL_BYTES)
+            _tell(_attempt(self._compaction, target))
 
     def retain(
         self, partition: PartitionLog, config: TopicConfig, *, may_roll: bool = True
@@ -303,6 +309,11 @@ def _attempt(step: Step, target: Target) -> PartitionMaintenance | None:
         return None
     except own(PylogError, FileNotFoundError) as error:
         return _failed(target, step.name, error)
+
+
+def _tell(done: PartitionMaintenance | None) -> None:
+    if done is not None and done.error:
+        logger.warning("%s-%d: %s is left to the next roll: %s", done.topic, done.partition, done.step, done.error)
 
 
 def _failed(target: Target, step: str, error: Exception) -> PartitionMaintenance:

@@ -32,6 +32,7 @@ BY_LAG = "max_compaction_lag_ms"
 # Why it is not.
 NOT_DIRTY = "nothing is dirty"
 TOO_CLEAN = "too little is dirty"
+TOO_LARGE = "left to maintenance"
 
 
 class Needed(NamedTuple):
@@ -83,8 +84,12 @@ class Compaction:
         plan = planned(partition, options)
         if not plan.dirty or not (due.rule == BY_LAG or plan.dirty_ratio > config.min_cleanable_dirty_ratio):
             return _report(target, facts, kept=plan.reason or TOO_CLEAN)
+        size_bytes = sum(segment.size_bytes for segment in plan.segments)
+        if size_bytes > target.bytes_max:
+            return _report(target, facts, kept=TOO_LARGE, detail=f"{size_bytes} bytes would be read")
+        if target.bytes_max < INT64_MAX:
+            options = replace(options, memory_bytes=min(options.memory_bytes, 4 * size_bytes))  # in one pass, as a rule
         if target.dry_run:
-            size_bytes = sum(segment.size_bytes for segment in plan.segments)
             return _report(
                 target, facts, rules=(due.rule,), kept=plan.reason, bytes_before=size_bytes,
                 overdue_ms=_overdue_ms(target, due.since_ms),

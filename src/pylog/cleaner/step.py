@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from pylog.codec.format import INT64_MAX
 from pylog.limits import DEFAULT_TIMEOUT_MS
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Target(NamedTuple):
-    """What a step works on. ``set_ms``: nothing was due before, since the options were others; 0: unknown."""
+    """What a step works on. ``set_ms``: nothing was due before, since the options were others; 0: unknown.
+    ``bytes_max``: a compaction that reads more is left to maintenance."""
 
     partition: PartitionLog
     config: TopicConfig
@@ -24,6 +26,7 @@ class Target(NamedTuple):
     set_ms: int = 0
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     may_roll: bool = True
+    bytes_max: int = INT64_MAX
 
 
 class Step(NamedTuple):

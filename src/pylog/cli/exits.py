@@ -27,7 +27,8 @@ _CODES: dict[int, tuple[type[Exception], ...]] = {  # the first that fits
     LOCKED: (errors.LogLocked, errors.ReadOnlyLog, errors.UnsafeDirectory, errors.DeliveryTimeout),
     CORRUPT: (errors.CorruptRecord, errors.FormatVersionError),
     STORAGE: (errors.StorageError, OSError),
-    USAGE: (errors.ConfigError, errors.InvalidTopicName, errors.SerializationError, errors.InvalidTimestamp),
+    USAGE: (errors.ConfigError, errors.InvalidTopicName, errors.SerializationError, errors.InvalidTimestamp,
+        errors.InvalidRecord),
 }  # fmt: skip
 
 

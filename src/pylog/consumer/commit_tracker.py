@@ -191,7 +191,7 @@ class CommitTracker:
             for name, at in offsets.items():
                 self._durable[name] = at.offset
         if appended is not None:
-            store.checkpoint_if_due(appended.partition, left_s)
+            store.maintain_if_due(appended.partition, left_s)
 
     def _prepare(
         self,

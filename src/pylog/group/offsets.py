@@ -38,6 +38,7 @@ from pylog.storage import after_fork_in_child, while_holding
 
 if TYPE_CHECKING:
     from pylog.manager.manager import LogManager
+    from pylog.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("pylog.group")
 
@@ -81,12 +82,13 @@ class OffsetStore:
         self._filesystem = manager.filesystem
         self._layout = manager.layout
         self._partitions: dict[int, OffsetsPartition] = {}
+        self._later: dict[PartitionLog, Callable[[PartitionLog], object]] = {}
         self._lock = threading.RLock()
         after_fork_in_child(self._forget_parent)
 
     def _forget_parent(self) -> None:
         self._lock = threading.RLock()
-        self._partitions = {}  # a thread of the parent may have been changing it
+        self._partitions, self._later = {}, {}  # a thread of the parent may have been changing them
 
     # Reading
 
@@ -315,6 +317,17 @@ class OffsetStore:
         """Sync every commit so far. ``OutcomeUnknown``, ``StorageError``."""
         for partition in self._all():
             partition.log.sync(partition.log.latest_offset)
+
+    def after_commit(self, log: PartitionLog, work: Callable[[PartitionLog], object]) -> None:
+        """Do this with a partition after the commit that is under way here, which holds locks of groups and transactions."""
+        self._later[log] = work
+
+    def maintain_if_due(self, partition: OffsetsPartition, left_s: Callable[[], float]) -> None:
+        """After a commit: what ``after_commit`` has asked for, and a checkpoint. No group's lock is held."""
+        work = self._later.pop(partition.log, None) if self._later else None
+        if work is not None:
+            work(partition.log)
+        self.checkpoint_if_due(partition, left_s)
 
     def checkpoint_if_due(self, partition: OffsetsPartition, left_s: Callable[[], float]) -> None:
         """Write a checkpoint, if many commits came since the last one. No group's lock is held."""

@@ -18,7 +18,6 @@ from pylog.partition.commit_slots import CommitState
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN, check_isolation
 from pylog.partition.segments import SegmentInfo
-from pylog.partition.write.batch_input import checked_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,13 +56,13 @@ class Partition(OfOneProcess):
 
         On return: ``acks="all"`` has survived power loss (synced), ``acks=1`` survives the death of any process (page cache).
         Raises a kind of ``NotAppended`` (certainly not in the log; ``RecordTooLarge`` if all of them together exceed
-        ``max_message_bytes``), or ``OutcomeUnknown``.
+        ``max_message_bytes``, ``InvalidRecord`` for one without a key in a compacted topic), or ``OutcomeUnknown``.
         """
         process_id = self.log.directory.filesystem.process_id()
         refuse_records(self.topic, "append")
         _check_append(acks, expected_offset, timeout_ms)
         if isinstance(records, bytes | bytearray | memoryview):
-            batch, least_ms = checked_batch(records)
+            batch, least_ms = self.log.checked_batch(records)
             result = self.log.append_batch(
                 batch, expected_offset=expected_offset, timeout_ms=timeout_ms, min_timestamp_ms=least_ms, process_id=process_id
             )  # fmt: skip

@@ -18,14 +18,14 @@ from pylog.interrupts import own
 from pylog.limits import DEFAULT_TIMEOUT_MS
 from pylog.model import AppendResult, OffsetAndTimestamp, ProducerRecord
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.directory import PartitionDirectory
+from pylog.partition.directory import PartitionDirectory, PartitionSettings
 from pylog.partition.epochs import LeaderEpochs
 from pylog.partition.producers.state import BatchTrace
 from pylog.partition.read.published import PublishedView
 from pylog.partition.read.reader import PartitionReader
 from pylog.partition.read.sync_as_reader import sync_as_reader
 from pylog.partition.read.undecided import Outcome
-from pylog.partition.write.batch_input import encoded_batch
+from pylog.partition.write.batch_input import checked_batch, encoded_batch
 from pylog.partition.write.durability import Durability
 from pylog.partition.write.writer import PartitionWriter
 from pylog.segment import SegmentScan
@@ -104,11 +104,9 @@ class PartitionLog:
         process_id: int | None,
     ) -> AppendResult:
         """Append records as one batch: all of them or none. Visible on return, not yet synced."""
-        try:
-            limit_bytes = self.directory.settings().max_message_bytes
-        except own(StorageError) as error:
-            raise NotAppended(f"nothing was appended: {error}", **error.facts) from error
-        batch, least_ms = encoded_batch(records, limit_bytes, self.directory.clock.now_ms())
+        settings = self._settings()
+        keyed_topic = self.topic if settings.is_compacted else None
+        batch, least_ms = encoded_batch(records, settings.max_message_bytes, self.directory.clock.now_ms(), keyed_topic)
         return self.append_batch(
             batch,
             expected_offset=expected_offset,
@@ -116,6 +114,16 @@ class PartitionLog:
             min_timestamp_ms=least_ms,
             process_id=process_id,
         )
+
+    def checked_batch(self, data: bytes | bytearray | memoryview) -> tuple[bytearray, int]:
+        """See ``batch_input.checked_batch``."""
+        return checked_batch(data, self.topic if self._settings().is_compacted else None)
+
+    def _settings(self) -> PartitionSettings:
+        try:
+            return self.directory.settings()
+        except own(StorageError) as error:
+            raise NotAppended(f"nothing was appended: {error}", **error.facts) from error
 
     def append_batch(
         self,

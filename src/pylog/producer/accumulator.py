@@ -21,6 +21,7 @@ from pylog.producer.buffer import NO_BATCH, IncompleteBatches, PartitionBuffer, 
 from pylog.producer.buffer_pool import BufferPool
 from pylog.producer.config import ProducerConfig
 from pylog.producer.delivery import Delivery
+from pylog.producer.keys import refuse_keyless
 from pylog.producer.linger import LINGER
 from pylog.producer.sender import Sender
 from pylog.producer.topic_cache import TopicCache
@@ -149,6 +150,8 @@ class Accumulator:
         batch = ProducerBatch(
             self._sender, buffer.topic_partition, encoder, limit_bytes, due_s, deadline_s, config.acks == 0, sequences
         )
+        if buffer.topic.needs_keys:
+            refuse_keyless(batch)
         delivery = batch.append(Delivery, batch, timestamp_ms, key, value, headers)
         with buffer.lock:
             if self._topics.is_closed:

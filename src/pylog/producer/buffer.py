@@ -61,7 +61,7 @@ class TopicBuffers:
 
     __slots__ = (
         "batch_bytes", "buffers", "choice", "codec", "id", "is_abandoned", "is_stale", "key_hash", "level",
-        "max_message_bytes", "name", "only",
+        "max_message_bytes", "name", "needs_keys", "only",
     )  # fmt: skip
 
     def __init__(self, name: str, topic_id: object, choice: Choice) -> None:
@@ -78,6 +78,7 @@ class TopicBuffers:
         self.only: PartitionBuffer | None = None  # the only buffer, if there is no choice
         self.codec = 0
         self.level: int | None = None
+        self.needs_keys = False  # it is compacted: see keys.py
         self.max_message_bytes = 0
         self.batch_bytes = 0  # the limit of an open batch; less if memory is short
 

@@ -4,6 +4,7 @@ topic_cache.py, partitioner.py     a topic's buffers and settings; the partition
 buffer.py, batch.py                a partition's batches, and their states
 accumulator.py, buffer_pool.py     room for a record; the bytes that all batches may take
 send_many.py, send_arrow.py        many records in one call
+keys.py                            a compacted topic takes no record without a key
 named.py, send_named.py            named producers, whose sequences are the application's
 sender.py, linger.py               append, sync, outcome, callbacks; the background thread
 delivery.py, deliveries.py         the outcome of one record, of many (metrics.py: counts)
@@ -190,7 +191,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         the record. This call only raises errors of the record or of the producer, and nothing was
         sent then: ``TopicNotFound``, ``ConfigError`` (the partitioner is not the topic's),
         ``InvalidPartition``, ``SerializationError``, ``InvalidTimestamp``, ``RecordTooLarge``,
-        ``BufferTimeout``, ``Closed``.
+        ``InvalidRecord`` (no key, in a compacted topic), ``BufferTimeout``, ``Closed``.
         """
         if self._serializes:
             key = serialized("key", self._config.key_serializer, key)

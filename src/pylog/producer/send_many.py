@@ -15,7 +15,7 @@ from typing import Any
 
 from pylog.codec import RecordEncoder, choose_partitions, count_plain, group_by_partition, pick
 from pylog.codec.format import POSITIVE
-from pylog.errors import PylogError
+from pylog.errors import InvalidRecord, PylogError
 from pylog.interrupts import own
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.batch import UNNUMBERED, ProducerBatch, Sequences
@@ -23,6 +23,7 @@ from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers, inter
 from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
 from pylog.producer.deliveries import Deliveries, Runs, SpreadDeliveries
 from pylog.producer.delivery import Delivery
+from pylog.producer.keys import require_keys
 from pylog.producer.partitioner import KINDS, UNHASHABLE, Sticky
 from pylog.producer.sender import Sender
 from pylog.producer.topic_cache import TopicCache
@@ -189,7 +190,12 @@ class BulkSender:
         return partitions
 
     def _try_out(self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int) -> None:
-        """Cut the request before the first record that the codec or the topic's limit refuses."""
+        """Cut the request before the first record that the codec, or the topic, refuses."""
+        if topic.needs_keys:
+            try:
+                require_keys(topic.name, request.keys, 0, len(request.values))
+            except own(InvalidRecord) as error:
+                request.cut(error.index, error)
         limit_bytes = self._accumulator.limit_bytes(topic)
         index = count_plain(request.values, request.keys, limit_bytes)
         if index == len(request.values):
@@ -219,8 +225,12 @@ class BulkSender:
         ``moves_on``: stop when the open batch is full, and write it; the caller sends the rest.
         """
         values, keys = request.values, request.keys
+        has_keys = False
         while start < stop:
             try:
+                if buffer.topic.needs_keys and not has_keys:
+                    require_keys(buffer.topic.name, keys, start, stop)
+                    has_keys = True
                 batch = buffer.open
                 first, count = batch.encoder.try_append_many(timestamp_ms, values, keys, start, stop)
                 if count == 0:

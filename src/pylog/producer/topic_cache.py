@@ -20,6 +20,7 @@ from pylog.producer.sender import Sender
 from pylog.turn import is_mine
 
 if TYPE_CHECKING:
+    from pylog.catalog.topic import TopicConfig
     from pylog.manager.access import ProducerLog
 
 _LOOK_EVERY_S = 0.01  # a look costs a stat
@@ -151,7 +152,7 @@ class TopicCache:
         if topic is None or topic.id != description.id:
             topic = TopicBuffers(name, description.id, partitioner.new_choice(self._random))
         topic.key_hash = key_hash
-        self._configure(topic, description.config.compression_type, description.config.max_message_bytes)
+        self._configure(topic, description.config)
         numbers = range(len(topic.buffers), description.partitions)
         topic.buffers = topic.buffers + [
             PartitionBuffer(topic, number, self._pool, self._incomplete) for number in numbers
@@ -160,7 +161,8 @@ class TopicCache:
         topic.only = None if has_choice else topic.buffers[0]
         return topic
 
-    def _configure(self, topic: TopicBuffers, compression_type: str, max_message_bytes: int) -> None:
+    def _configure(self, topic: TopicBuffers, config: TopicConfig) -> None:
+        compression_type, max_message_bytes = config.compression_type, config.max_message_bytes
         if self._config.compression is not None:
             topic.codec, topic.level = codec_id(self._config.compression), self._config.compression_level
         elif compression_type != _THE_PRODUCERS:
@@ -168,5 +170,6 @@ class TopicCache:
             compress(topic.codec, b"", None)  # raises for a missing library here, not in the first batch
         else:
             topic.codec = codec_id("none")
+        topic.needs_keys = config.is_compacted
         topic.max_message_bytes = max_message_bytes
         topic.batch_bytes = min(self._config.batch_bytes, max_message_bytes)

@@ -151,7 +151,7 @@ class ProducerTransactions:
             else:
                 owner.holding(bool)  # nothing was sent: only find out whether it is fenced
             self._end(sender, Outcome.COMMITTED)
-            self._offsets.checkpoint_if_due()
+            self._offsets.maintain_if_due()
 
     def abort(self, sender: Sender) -> None:
         with self._turn("abort_transaction"):

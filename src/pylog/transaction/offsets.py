@@ -63,7 +63,7 @@ class TransactionOffsets:
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
-        self._written: set[OffsetsPartition] = set()  # since the last ``checkpoint_if_due``
+        self._written: set[OffsetsPartition] = set()  # since the last ``maintain_if_due``
         self._locks: dict[str, GroupLock] = {}  # by group: kept open for the next transaction
         self.clear()
 
@@ -156,12 +156,12 @@ class TransactionOffsets:
                 claim.topic_ids[name.topic] = topic_id
         return commits
 
-    def checkpoint_if_due(self) -> None:
+    def maintain_if_due(self) -> None:
         """After the markers: let others load the offsets quickly. A failure does not concern the caller."""
         written, self._written = self._written, set()
         for partition in written:
             try:
-                self._manager.part(GroupAdmin).offsets.checkpoint_if_due(partition, lambda: LOCK_TIMEOUT_S)
+                self._manager.part(GroupAdmin).offsets.maintain_if_due(partition, lambda: LOCK_TIMEOUT_S)
             except own(PylogError) as error:
                 logger.warning("no checkpoint of committed offsets: %s", error)
 

@@ -7,21 +7,24 @@ from collections.abc import Iterable, Mapping, Sized
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import BatchHeader, BatchView, build_batch, check_header, read_header
 from pylog.codec.format import HEADER_BYTES, INT64_MAX
-from pylog.errors import ConfigError, CorruptRecord, RecordTooLarge
+from pylog.errors import ConfigError, CorruptRecord, InvalidRecord, RecordTooLarge
 from pylog.interrupts import own
 from pylog.limits import RECORDS_AT_ONCE
-from pylog.model import ProducerRecord
+from pylog.model import ProducerRecord, Record
 
 _NONE_YET = ProducerRecord(None)
 _NO_HEADERS = _NONE_YET.headers
 _RECORDS = "records are appended with append([ProducerRecord(value, key)])"
 
 
-def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: int) -> tuple[bytearray, int]:
-    """The records as one batch of at most ``limit_bytes``, and their least timestamp.
+def encoded_batch(
+    records: Iterable[ProducerRecord], limit_bytes: int, now_ms: int, keyed_topic: str | None = None
+) -> tuple[bytearray, int]:
+    """The records as one batch of at most ``limit_bytes``, and their least timestamp. ``keyed_topic``: a compacted one.
 
-    ``RecordTooLarge`` if they don't all fit. What is not a ``ProducerRecord`` is found by the error
-    that it causes: checking each type takes a tenth of an append's time.
+    ``RecordTooLarge`` if they don't all fit. ``InvalidRecord`` for one without a key that needs it.
+    What is not a ``ProducerRecord`` is found by the error that it causes: checking each type takes a tenth of an append's
+    time.
     """
     if isinstance(records, ProducerRecord) or not hasattr(records, "__iter__"):
         raise _no_record(records, None)
@@ -30,6 +33,8 @@ def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: i
     try:
         for record in records:
             value, key, headers, timestamp_ms = record
+            if key is None and keyed_topic is not None:
+                raise without_key(keyed_topic, encoder.count)
             if headers is not _NO_HEADERS and isinstance(headers, Mapping):
                 headers = tuple(headers.items())
             # no Mapping any more:
@@ -37,8 +42,10 @@ def encoded_batch(records: Iterable[ProducerRecord], limit_bytes: int, now_ms: i
                 raise _too_many(records, encoder.count, limit_bytes)
     except own(RecordTooLarge) as error:
         raise _with_advice(error) from None
-    except own(TypeError, ValueError):
-        if isinstance(record, ProducerRecord):  # a field is wrong, or the iterable raised it
+    except own(TypeError, ValueError) as error:
+        if isinstance(record, ProducerRecord) or isinstance(
+            error, InvalidRecord
+        ):  # a field is wrong, or the iterable raised it
             raise
         raise _no_record(record, encoder.count) from None
     if encoder.count == 0:
@@ -71,10 +78,20 @@ def _too_many(records: Iterable[ProducerRecord], fitting: int, limit_bytes: int)
     )  # fmt: skip
 
 
-def checked_batch(data: bytes | bytearray | memoryview) -> tuple[bytearray, int]:
-    """A copy of one encoded batch, and the least timestamp of its records.
+def without_key(topic: str, index: int = 0) -> InvalidRecord:
+    """The error for a record without a key."""
+    return InvalidRecord(
+        f"topic {topic!r} is compacted, which keeps the newest record of each key and drops records without one: give the "
+        "record a key, or alter the topic's cleanup_policy",
+        topic=topic, index=index,
+    )  # fmt: skip
 
-    ``CorruptRecord`` if it is not a batch, ``ConfigError`` if it may not be appended.
+
+def checked_batch(data: bytes | bytearray | memoryview, keyed_topic: str | None = None) -> tuple[bytearray, int]:
+    """A copy of one encoded batch, and the least timestamp of its records. ``keyed_topic``: a compacted one.
+
+    ``CorruptRecord`` if it is not a batch, ``ConfigError`` if it may not be appended, ``InvalidRecord`` if a record has
+    no key and needs it.
     """
     batch = bytearray(data)
     if len(batch) < HEADER_BYTES:
@@ -96,6 +113,8 @@ def checked_batch(data: bytes | bytearray | memoryview) -> tuple[bytearray, int]
     decoder = view.decoder("", 0)
     least_ms = INT64_MAX
     while taken := decoder.take(RECORDS_AT_ONCE):
+        if keyed_topic is not None:
+            _require_keys(taken, keyed_topic, header.base_offset)
         times_ms = [record.timestamp_ms for record in taken]
         latest_ms, least_ms = max(times_ms), min(least_ms, *times_ms)
         if latest_ms > header.max_timestamp_ms:  # no lookup of a time would find it
@@ -104,6 +123,12 @@ def checked_batch(data: bytes | bytearray | memoryview) -> tuple[bytearray, int]
                 f"bytes are taken for a whole encoded batch, but {problem}; {_RECORDS}", problem=problem
             )
     return batch, least_ms
+
+
+def _require_keys(records: Iterable[Record], topic: str, base_offset: int) -> None:
+    for record in records:
+        if record.key is None:
+            raise without_key(topic, record.offset - base_offset)
 
 
 def _refuse_what_the_log_writes(header: BatchHeader) -> None:
