@@ -1,6 +1,6 @@
 """A topic as a lake of Parquet files, partitioned by day: each run adds what is new, once.
 
-    python lake.py LOG TOPIC LAKE [--files-of-mb 128]
+    python lake.py LOG TOPIC LAKE [--files-of-mb 128] [--group NAME] [--accept-loss]
 
 The checkpoint in LAKE/_checkpoint knows how far it has come; kill it whenever you like and start it again. Readers of the lake
 see whole files only, those of Spark each record once (LAKE/_spark_metadata names the files that count).
@@ -14,7 +14,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pylog.spark import offsets_behind
+from pylog import Log
+from pylog.errors import PylogError
+from pylog.spark import commit_progress, offsets_behind
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -33,11 +35,14 @@ def start_spark() -> SparkSession:
     return builder.config("spark.sql.session.timeZone", "UTC").config("spark.ui.enabled", "false").getOrCreate()
 
 
-def started(spark: SparkSession, log: Path, topic: str, lake: Path, file_bytes: int = 128 * MB) -> StreamingQuery:
+def started(
+    spark: SparkSession, log: Path, topic: str, lake: Path, file_bytes: int = 128 * MB, *, accept_loss: bool = False
+) -> StreamingQuery:
     """Copies what the topic has and the lake has not. A micro-batch makes one file of each day that it has records of."""
     records = spark.readStream.format("pylog").options(
-        subscribe=topic, startingOffsets="earliest", includeHeaders="true", maxBytesPerTrigger=str(file_bytes)
-    )
+        subscribe=topic, startingOffsets="earliest", includeHeaders="true", maxBytesPerTrigger=str(file_bytes),
+        failOnDataLoss=str(not accept_loss).lower(),
+    )  # fmt: skip
     days = records.load(str(log)).withColumn("day", _day()).repartition("day")
     writer = days.writeStream.format("parquet").partitionBy("day").trigger(availableNow=True)
     return writer.option("checkpointLocation", str(lake / "_checkpoint")).option("path", str(lake)).start()
@@ -47,6 +52,21 @@ def _day() -> object:
     from pyspark.sql import functions as f
 
     return f.to_date("timestamp")
+
+
+def register(log: Log, topic: str, group: str) -> None:
+    """From now on ``retention="consumed"`` keeps what the lake does not have."""
+    if group not in log.groups():
+        log.reset_offsets(group, [topic], to="earliest")
+
+
+def finish(query: StreamingQuery, log: Log | None, group: str) -> None:
+    """Wait for the end. Meanwhile the group commits what the lake has."""
+    is_over = False
+    while not is_over:
+        is_over = bool(query.awaitTermination(1))
+        if log is not None:
+            commit_progress(log, group, query.lastProgress)
 
 
 def cause(error: PySparkException) -> str:
@@ -67,18 +87,32 @@ def main() -> int:
     parser.add_argument(
         "--files-of-mb", type=int, default=128, help="about how much of the log makes one file (default: 128)"
     )
+    parser.add_argument("--group", help='commit what the lake has as this group: retention="consumed" keeps the rest')
+    parser.add_argument(
+        "--accept-loss", action="store_true", help="go on if records are gone that the lake does not have"
+    )
     arguments = parser.parse_args()
+    log, group = None, arguments.group or ""
     spark = start_spark()
     try:
-        query = started(spark, arguments.log, arguments.topic, arguments.lake, arguments.files_of_mb * MB)
-        query.awaitTermination()
+        if group:
+            log = Log(arguments.log, create=False)
+            register(log, arguments.topic, group)
+        query = started(
+            spark, arguments.log, arguments.topic, arguments.lake, arguments.files_of_mb * MB,
+            accept_loss=arguments.accept_loss,
+        )  # fmt: skip
+        finish(query, log, group)
         added = sum(progress["numInputRows"] for progress in query.recentProgress)
         behind = sum(offsets_behind(query.lastProgress).values()) if query.lastProgress else 0
         print(f"added {added:,} records of {arguments.topic} to {arguments.lake}, {behind:,} behind")
-    except PySparkException as error:
-        print(f"failed: {cause(error)}", file=sys.stderr)
+    except (PySparkException, PylogError) as error:
+        said = str(error) if isinstance(error, PylogError) else cause(error)
+        print(f"failed: {said.replace('failOnDataLoss=false', '--accept-loss')}", file=sys.stderr)
         return 1
     finally:
+        if log is not None:
+            log.close()
         spark.stop()
     return 0
 

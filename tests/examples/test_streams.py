@@ -101,3 +101,83 @@ def test_a_lake_has_each_record_once_however_often_it_is_run(
     }  # fmt: skip
     assert frame.select("partition", "offset").distinct().count() == 300
     assert len(list((tmpfs_dir / "lake").glob("day=*/*.parquet"))) == 3
+
+
+DAY_MS = 86_400_000
+
+
+def append_day(log: Log, day: int, topic: str = "t") -> None:
+    """A closed segment for each partition."""
+    for number in range(2):
+        records = [ProducerRecord(b"%d" % n, timestamp_ms=day * DAY_MS + n) for n in range(50)]
+        log.partition(topic, number).append(records, acks=1)
+        log.partition(topic, number).log.roll()
+
+
+def rows_of(spark: SparkSession, directory: Path) -> dict[str, int]:
+    frame = spark.read.parquet(str(directory))
+    assert frame.select("partition", "offset").distinct().count() == frame.count()
+    return {row.day.isoformat(): row["count"] for row in frame.groupBy("day").count().collect()}
+
+
+def test_a_lake_goes_on_after_retention_has_removed_what_it_has(
+    spark: SparkSession, lake: ModuleType, tmpfs_dir: Path
+) -> None:
+    with Log(tmpfs_dir / "log") as log:
+        log.create_topic("t", partitions=2)
+        append_day(log, 0)
+        lake.finish(lake.started(spark, log.path, "t", tmpfs_dir / "lake"), None, "")
+        log.alter_topic("t", retention_bytes=0)
+        assert log.maintain().deleted_segments == 2
+        append_day(log, 1)
+        lake.finish(lake.started(spark, log.path, "t", tmpfs_dir / "lake"), None, "")
+        log.maintain()
+        lake.finish(lake.started(spark, log.path, "t", tmpfs_dir / "lake"), None, "")  # nothing is new
+    assert rows_of(spark, tmpfs_dir / "lake") == {"1970-01-01": 100, "1970-01-02": 100}
+
+
+def test_a_lake_says_what_retention_has_removed_too_early(
+    spark: SparkSession, lake: ModuleType, tmpfs_dir: Path
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    with Log(tmpfs_dir / "log") as log:
+        log.create_topic("t", partitions=2)
+        append_day(log, 0)
+        lake.finish(lake.started(spark, log.path, "t", tmpfs_dir / "lake"), None, "")
+        append_day(log, 1)
+        log.alter_topic("t", retention_bytes=0)
+        assert log.maintain().deleted_segments == 4
+        append_day(log, 2)
+        for _ in range(2):  # it does not get over it by itself
+            with pytest.raises(StreamingQueryException) as raised:
+                lake.finish(lake.started(spark, log.path, "t", tmpfs_dir / "lake"), None, "")
+            assert lake.cause(raised.value) == (
+                "offsets 50 to 150 of t-0 were asked for, read_committed can read 100 to 150: retention has removed the "
+                "first of them; failOnDataLoss=false continues with what is there"
+            )
+        lake.finish(lake.started(spark, log.path, "t", tmpfs_dir / "lake", accept_loss=True), None, "")
+    assert rows_of(spark, tmpfs_dir / "lake") == {"1970-01-01": 100, "1970-01-03": 100}
+
+
+def test_a_lake_with_a_group_keeps_what_it_does_not_have(
+    spark: SparkSession, lake: ModuleType, tmpfs_dir: Path
+) -> None:
+    with Log(tmpfs_dir / "log") as log:
+        log.create_topic("t", partitions=2, retention="consumed")
+        append_day(log, 0)
+        lake.register(log, "t", "lake")
+        log.reset_offsets("others", ["t"], to="latest")
+        assert log.maintain().deleted_segments == 0
+        for day in range(3):
+            lake.register(log, "t", "lake")
+            lake.finish(lake.started(spark, log.path, "t", tmpfs_dir / "lake"), log, "lake")
+            assert log.lag("lake") == {("t", 0): 0, ("t", 1): 0}
+            append_day(log, day + 1)
+            log.reset_offsets("others", ["t"], to="latest")
+            report = log.maintain(["t"])
+            assert report.deleted_segments == 2
+            assert {each.kept: each.detail for each in report.partitions} == {
+                "not consumed": f"group 'lake' has committed {50 * (day + 1)}"
+            }
+    assert rows_of(spark, tmpfs_dir / "lake") == {f"1970-01-0{day}": 100 for day in (1, 2, 3)}

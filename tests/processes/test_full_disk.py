@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +19,22 @@ from tests.processes.sharing import forked, result_of
 from tests.soak import full_disk
 
 pytestmark = pytest.mark.processes
+
+IN_A_TMPFS = """
+import subprocess, sys
+from pathlib import Path
+from tests.processes.test_full_disk import make_room
+
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", sys.argv[1]], check=True)
+make_room(Path(sys.argv[1]), sys.argv[2])
+"""
+RULES: dict[str, dict[str, Any]] = {
+    "size": {"retention_bytes": 100_000},
+    "time": {"retention_ms": 3_600_000},
+    "time of all": {"retention_ms": 3_600_000},
+    "groups": {"retention": "consumed"},
+    "log": {},
+}
 
 CYCLES = int(os.environ.get("PYLOG_TEST_FILL_CYCLES", "1000"))
 
@@ -74,3 +95,47 @@ def test_a_producer_whose_batch_was_refused_keeps_its_sequence_and_goes_on(tmp_p
     assert result_of(forked(send_against_the_limit)) == ["ok", "StorageFull", "ok", "StorageFull", "ok"]
     with Log(tmp_path / "log") as log:
         assert log.partition("events", 0).latest_offset == 3
+
+
+def make_room(root: Path, rule: str) -> None:
+    """On a filesystem of 2 MB without a free byte."""
+    with Log(root / "log") as log:
+        log.create_topic("events", segment_bytes=64 << 10)
+        partition = log.partition("events", 0)
+        for number in range(80):
+            old = number < 70 or rule == "time of all"  # then the active segment is due, too, and nobody can close it
+            time_ms = 1_000 if old else time.time_ns() // 1_000_000
+            partition.append([ProducerRecord(bytes(10_000), timestamp_ms=time_ms)], acks=1)
+        partition.log.sync(80)
+        if rule == "groups":
+            log.reset_offsets("readers", ["events"], to="latest")
+        if RULES[rule]:
+            log.alter_topic("events", **RULES[rule])
+        else:
+            log.alter(max_bytes=300_000)
+    with open(root / "ballast", "wb", buffering=0) as file:
+        for size in (4096, 1):
+            with suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    assert os.statvfs(root).f_bavail == 0
+    with Log(root / "log") as log:
+        report = log.maintain(dry_run=True)
+        assert report.deleted_segments >= 8
+        done = log.maintain()
+        assert done.problems == []
+        assert done.deleted_segments >= 8
+        left = log.maintain()  # what needed the room: the active segment is closed and goes
+        assert left.deleted_segments == (rule == "time of all")
+        assert (log.partition("events", 0).earliest_offset == 80) == (rule == "time of all")
+        log.partition("events", 0).append([ProducerRecord(b"room again")], acks="all")
+        assert log.verify().problems == []
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_retention_makes_room_on_a_full_disk(rule: str, tmp_path: Path) -> None:
+    if problem := full_disk.why_not():
+        pytest.skip(f"this system does not allow a private mount namespace: {problem}")
+    command = ["unshare", "-Urm", sys.executable, "-c", IN_A_TMPFS, str(tmp_path), rule]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=full_disk.PROJECT)
+    assert done.returncode == 0, done.stderr

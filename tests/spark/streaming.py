@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pylog.clock import Clock
+from pylog.spark.source.ranges import PartitionRanges
 from pylog.spark.source.schema import spark_schema
 from pylog.spark.source.stream import StreamReader
 from tests.arrow.rows import rows
@@ -46,14 +47,19 @@ class Query:
         self.offsets.append(end)
         return True
 
-    def read(self) -> list[dict[str, Any]]:
-        """The rows of the batch that is planned."""
+    def tasks(self) -> list[PartitionRanges]:
+        """Those of the batch that is planned, as they come to executors."""
         planned = self.reader.partitions(json.loads(self._start()), json.loads(self.offsets[self.committed]))
+        tasks: list[PartitionRanges] = pickle.loads(pickle.dumps(planned))
+        return tasks
+
+    def read(self, tasks: list[PartitionRanges] | None = None) -> list[dict[str, Any]]:
+        """The rows of the batch that is planned, or of these tasks."""
         executor = StreamReader(self._given, spark_schema(include_headers=False))
         return [
             row
-            for piece in pickle.loads(pickle.dumps(planned))
-            for batch in executor.read(piece)
+            for task in (self.tasks() if tasks is None else tasks)
+            for batch in executor.read(task)
             for row in rows(batch)
         ]
 

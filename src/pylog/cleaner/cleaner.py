@@ -28,7 +28,7 @@ from pylog.cleaner.retention import (
     planned,
 )
 from pylog.cleaner.step import Step, Target
-from pylog.errors import InvalidPartition, PylogError, TopicNotFound
+from pylog.errors import InvalidPartition, PylogError, StorageFull, TopicNotFound
 from pylog.interrupts import own, suppress
 
 if TYPE_CHECKING:
@@ -161,9 +161,10 @@ class Cleaner:
         partition, config = target.partition, target.config
         facts, plan, bounds = self._planned(target, with_active=True)
         if plan.roll and not target.dry_run:
-            if target.may_roll:
-                partition.roll()
+            full = _rolled(partition) if target.may_roll else None
             facts, plan, bounds = self._planned(target, with_active=False)
+            if full is not None and not plan.going:
+                raise full
         if plan.going and not target.dry_run:
             allowed = partial(self._is_allowed, partition, config, plan.log_start)
             reached = partition.delete_before(plan.log_start, allowed, target.timeout_ms)
@@ -290,6 +291,15 @@ class Cleaner:
             if partition.delete_before(log_start, allowed, target.timeout_ms) < log_start:
                 plan = plan._replace(going=0, rules=(), kept=NOT_CONSUMED, due_since_ms=None)
         return _report(target, facts, plan, "", BOUND)
+
+
+def _rolled(partition: PartitionLog) -> StorageFull | None:
+    """Close the active segment. The error if the disk is full: closed segments that go make room for the next time."""
+    try:
+        partition.roll()
+    except own(StorageFull) as error:
+        return error
+    return None
 
 
 def is_retained(topic: TopicDescription) -> bool:

@@ -11,7 +11,7 @@ from pylog.errors import ConfigError
 
 try:
     from pylog.spark.data_source import PylogDataSource
-    from pylog.spark.source.lag import offsets_behind
+    from pylog.spark.source.lag import commit_progress, offsets_behind
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("pyarrow", "pyspark"):
         raise
@@ -21,4 +21,4 @@ except ModuleNotFoundError as error:
         extra="spark",
     ) from error
 
-__all__ = ["PylogDataSource", "offsets_behind"]
+__all__ = ["PylogDataSource", "commit_progress", "offsets_behind"]

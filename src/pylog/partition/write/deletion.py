@@ -21,7 +21,7 @@ from pylog.partition.repair import swaps
 from pylog.partition.segments import Segments
 from pylog.partition.write.lock import WriteLock
 from pylog.segment.files import free, names_of, retire
-from pylog.segment.naming import DELETED, SNAPSHOT, file_name, is_leftover
+from pylog.segment.naming import DELETED, SEGMENT_KINDS, SNAPSHOT, file_name, is_leftover, offsets_of
 
 logger = logging.getLogger("pylog.partition")
 
@@ -79,7 +79,8 @@ def _take_away_if_published(names: list[str], offset: int, version: int, grant: 
 
 
 def files_before(names: list[str], offset: int) -> Iterator[str]:
-    """The files with nothing at or after ``offset``, oldest first, each log before its side files.
+    """The files with nothing at or after ``offset``, oldest first, each log before its side files; then
+    side files whose log a process that died has renamed.
 
     The newest snapshot always stays: it is all that is left of the producers.
     """
@@ -93,8 +94,11 @@ def files_before(names: list[str], offset: int) -> Iterator[str]:
             yield file_name(at, SNAPSHOT)
     for base in segments.bases:
         if base >= first:
-            return
+            break
         yield from names_of(there, base)
+    bases = set(segments.bases)
+    for kind in SEGMENT_KINDS:
+        yield from (file_name(base, kind) for base in offsets_of(names, kind) if base < first and base not in bases)
 
 
 def at_once(names: Iterator[str]) -> Iterator[list[str]]:

@@ -6,5 +6,5 @@ batch.py     plans a query                 stream.py              plans the batc
 planning.py  partitions, offsets, loss     trigger_limits.py      how large a stream's batch is
 splits.py    cuts a plan into tasks        stream_offsets.py      what a checkpoint records
 filters.py   what a filter leaves out      watched_partitions.py  looks for new records
-ranges.py    reads a range on an executor  lag.py                 how far a stream is behind
+ranges.py    reads a range on an executor  lag.py                 how far a stream has come
 """
