@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pylog.errors import Closed, ConfigError, CorruptSegment, ForkedHandle, PylogError, StorageError, StorageFull
-from pylog.interrupts import WeakSet, own
+from pylog.interrupts import WeakSet, own, suppress
 from pylog.model import Record
 from pylog.tables.store import IDENTITY_BYTES_MAX, Entry, Position
 
@@ -62,7 +62,6 @@ class RocksStore:
         self._path = path
         self._keeps_values = keeps_values
         self._scans: WeakSet[_Scan] = WeakSet()
-        self._is_closed = False
         options = self._options()
         # Named again for the column family: else it would get those that the directory remembers.
         self._db: Any = self._asked(lambda: rocks.Rdict(path, options, {_COLUMN_FAMILY: options}))
@@ -184,17 +183,14 @@ class RocksStore:
 
     def close(self) -> None:
         """See ``Store``. Iterators that are not at their end raise ``Closed`` then."""
-        if self._is_closed:
-            return
-        self._is_closed = True
         for scan in self._scans:
             scan.end()
-        self._asked(self._db.close)
+        with suppress(Closed):  # it was closed before
+            self._asked(self._db.close)
 
     def abandon(self) -> None:
         """See ``Store``. The database's threads are not in the child, so closing it would wait forever."""
         _OF_PARENTS.append(self._db)
-        self._is_closed = True
         _OF_PARENTS.extend(scan.end() for scan in self._scans)
 
     def _asked(self, work: Callable[[], T]) -> T:
