@@ -22,7 +22,6 @@ from pylog.errors import (
 from tests.processes.sharing import forked, result_of
 from tests.tables.scans import STORES_AND_VALUES, options, scan
 
-
 COUNTS = int(os.environ.get("PYLOG_TEST_TABLE_COUNTS", "30"))  # of each thread
 
 
