@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from pylog.errors import (
 )
 from tests.processes.sharing import forked, result_of
 from tests.tables.scans import STORES_AND_VALUES, options, scan
+
+COUNTS = int(os.environ.get("PYLOG_TEST_TABLE_COUNTS", "30"))  # of each thread
 
 
 @pytest.fixture
@@ -87,7 +90,7 @@ def test_compare_and_set_writes_only_after_the_record_that_was_read(topic: Log) 
 @pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_processes_and_threads_that_count_with_compare_and_set_lose_no_step(tmp_path: Path) -> None:
-    processes, threads, steps = 3, 2, 40
+    processes, threads, steps = 4, 2, COUNTS
     with Log(tmp_path / "log") as log:
         log.create_topic("t", partitions=2)
 

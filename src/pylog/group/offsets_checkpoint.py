@@ -17,16 +17,13 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from pylog.codec.checksum import crc32c
-from pylog.errors import CorruptSegment
+from pylog.codec.checked_file import HEAD_BYTES, FileKind
 from pylog.interrupts import own
 from pylog.storage import FileSystem, read_whole, write_atomically
 
-MAGIC = b"PYLGOFFS"
-VERSION = 1
+KIND = FileKind(b"PYLGOFFS", 1, "checkpoint of committed offsets")
 LIMIT_BYTES = 256 << 20
 
-_HEAD = Struct(">8shI")
 _FACTS = Struct(">qIH")
 _SIZE = Struct(">I")
 
@@ -42,11 +39,13 @@ class Checkpoint(NamedTuple):
 def write_checkpoint(filesystem: FileSystem, path: str, checkpoint: Checkpoint) -> None:
     """Durable on return. The caller excludes other writers, and has made the commits durable."""
     topic_id = checkpoint.topic_id.encode()
-    body = bytearray(_FACTS.pack(checkpoint.next_offset, len(checkpoint.entries), len(topic_id)) + topic_id)
+    data = bytearray(HEAD_BYTES)
+    data += _FACTS.pack(checkpoint.next_offset, len(checkpoint.entries), len(topic_id)) + topic_id
     for key, value in checkpoint.entries:
-        body += _SIZE.pack(len(key)) + key + _SIZE.pack(len(value)) + value
-    if len(body) <= LIMIT_BYTES - _HEAD.size:
-        write_atomically(filesystem, path, _HEAD.pack(MAGIC, VERSION, crc32c(bytes(body))) + bytes(body))
+        data += _SIZE.pack(len(key)) + key + _SIZE.pack(len(value)) + value
+    if len(data) <= LIMIT_BYTES:
+        KIND.seal(data)
+        write_atomically(filesystem, path, data)
 
 
 def read_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint | None:
@@ -55,17 +54,15 @@ def read_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint | None:
         data = read_whole(filesystem, path, LIMIT_BYTES + 1)
     except own(FileNotFoundError):
         return None
-    if not _HEAD.size + _FACTS.size <= len(data) <= LIMIT_BYTES:
-        raise _damage(path, f"{len(data)} bytes")
-    magic, version, crc = _HEAD.unpack_from(data)
-    if magic != MAGIC or crc != crc32c(data[_HEAD.size :]) or version != VERSION:
-        raise _damage(path, f"magic {magic!r}, version {version}, checksum {crc:#010x}")
-    next_offset, count, id_bytes = _FACTS.unpack_from(data, _HEAD.size)
-    start = _HEAD.size + _FACTS.size + id_bytes
+    if len(data) > LIMIT_BYTES:
+        raise KIND.damage(path, f"more than {LIMIT_BYTES} bytes")
+    KIND.check(data, path, HEAD_BYTES + _FACTS.size)
+    next_offset, count, id_bytes = _FACTS.unpack_from(data, HEAD_BYTES)
+    start = HEAD_BYTES + _FACTS.size + id_bytes
     entries = list(_entries(data, start))
     if len(entries) != count or next_offset < 0:
-        raise _damage(path, f"{len(entries)} entries of {count}, offset {next_offset}")
-    return Checkpoint(data[_HEAD.size + _FACTS.size : start].decode("ascii", "replace"), next_offset, entries)
+        raise KIND.damage(path, f"{len(entries)} entries of {count}, offset {next_offset}")
+    return Checkpoint(data[HEAD_BYTES + _FACTS.size : start].decode("ascii", "replace"), next_offset, entries)
 
 
 def _entries(data: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:
@@ -78,7 +75,3 @@ def _entries(data: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:
 def _piece(data: bytes, at: int) -> tuple[bytes, int]:
     size: int = _SIZE.unpack(data[at : at + _SIZE.size].ljust(_SIZE.size, b"\xff"))[0]
     return data[at + _SIZE.size : at + _SIZE.size + size], at + _SIZE.size + size
-
-
-def _damage(path: str, what: str) -> CorruptSegment:
-    return CorruptSegment(f"{path} is no checkpoint of committed offsets: {what}", path=path, position=0)

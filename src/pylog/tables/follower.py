@@ -4,7 +4,7 @@ A store is at each position what a scan of the log up to there would give. So it
 
 - wholly, if the topic was deleted and created again;
 - with a partition, if a power failure has removed records that were read (their leader epoch ended
-  before the position), or if the tombstones after the position may be compacted away;
+  before the position), or if tombstones after the position may be compacted away;
 - without the entries before the log start, if that has moved.
 """
 
@@ -21,8 +21,10 @@ from pylog.errors import Closed, CorruptRecord, CorruptSegment, FormatVersionErr
 from pylog.interrupts import own
 from pylog.model import Record, TopicPartition
 from pylog.partition.commit_slots import CommitState
+from pylog.partition.compact.checkpoint import read_first_dirty
 from pylog.partition.read.cursor import Cursor
 from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
+from pylog.tables.own_records import History
 from pylog.tables.store import Entry, Position, Store
 
 if TYPE_CHECKING:
@@ -33,21 +35,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pylog.tables")
 
 _FETCH_BYTES = 4 << 20  # RocksDB takes many changes at once faster, and a hot key costs one change
+_DECODED_BYTES = 8 << 20  # of compressed batches, before the store gets them: limits the memory
 _DECODE_RECORDS_MAX = 4_096  # in one call: limits the memory that a hostile batch of few bytes can take
 _VALUE_BYTES = 4_096
-_RANGE_CHANGES_MAX = 5
+_ATTEMPTS_MAX = 5
 _KEY = itemgetter(4)
 
 
 class FollowedPartition:
     """One partition: its handle, where to read next, and the change token of its end."""
 
-    __slots__ = ("cursor", "partition", "quiet_token")
+    __slots__ = ("cursor", "partition", "quiet_ms", "quiet_token")
 
     def __init__(self, partition: PartitionLog) -> None:
         self.partition = partition
         self.cursor = Cursor(-1)
         self.quiet_token: object = None  # None: there may be something to read
+        self.quiet_ms = 0  # when it was seen last that there was nothing to read
 
 
 class Follower:
@@ -60,6 +64,7 @@ class Follower:
         self._isolation_level = isolation_level
         self._kept = kept
         self._described: TopicDescription | None = None
+        self._tombstones_kept_ms: int | None = None
         self.partitions: dict[int, FollowedPartition] = {}
         self._quiet_ms = 0
         self.records = 0
@@ -108,31 +113,51 @@ class Follower:
         self.partitions = {
             number: FollowedPartition(self._manager.partition(self._topic, number)) for number in described.numbers
         }
+        self._tombstones_kept_ms = tombstones_kept_ms(described.config.as_dict())
         self._described = described
 
     def _read(self, number: int, each: FollowedPartition) -> None:
-        partition = each.partition
         token = each.partition.change_token()  # before the state: it belongs to this state, or an earlier one
         if token == each.quiet_token:
+            each.quiet_ms = self._manager.clock.now_ms()
             return
-        quiet_token, each.quiet_token = each.quiet_token, None
-        for _ in range(_RANGE_CHANGES_MAX):
-            state = partition.current()
-            position = self._position(number, partition, state)
+        each.quiet_token = None
+        attempts = 0
+        while attempts < _ATTEMPTS_MAX:
+            before = each.cursor
             try:
-                is_at_end = self._read_on(number, each, position, state)
-                break
+                is_at_end = self._read_once(number, each)
             except own(OffsetOutOfRange):  # the log start has moved since
+                attempts = attempts + 1 if each.cursor is before else 0
                 continue
-        else:
-            each.quiet_token = quiet_token
-            raise _moves_on(self._topic, number)
-        if is_at_end and each.partition.change_token() == token:
-            each.quiet_token = token
+            if is_at_end is None:
+                attempts += 1
+                continue
+            if is_at_end and each.partition.change_token() == token:
+                each.quiet_token = token
+            return
+        raise _moves_on(self._topic, number)
 
-    def _read_on(self, number: int, each: FollowedPartition, position: Position, state: CommitState) -> bool:
-        """Read to the end. Returns whether more can come only with a change of the partition."""
-        now_ms = self._manager.clock.now_ms()
+    def _read_once(self, number: int, each: FollowedPartition) -> bool | None:
+        """Read to the end. Returns whether more can come only with a change of the partition; None if
+        the partition was compacted for longer than it keeps tombstones, while it was read."""
+        state = each.partition.current()
+        position = self._position(number, each, state)
+        began_ms = self._manager.clock.now_ms()
+        is_at_end = self._read_on(number, each, position, state, began_ms)
+        kept_ms = self._tombstones_kept_ms
+        if kept_ms is None or position.offset >= state.active_base:
+            return is_at_end
+        if 0 <= self._manager.clock.now_ms() - began_ms <= kept_ms:
+            return is_at_end
+        if each.partition.current().segments_version == state.segments_version:
+            return is_at_end
+        self._begin_again(number, each.partition.current(), f"it took longer than {kept_ms} ms, and was compacted")
+        return None
+
+    def _read_on(
+        self, number: int, each: FollowedPartition, position: Position, state: CommitState, now_ms: int
+    ) -> bool:
         cursor = each.cursor if each.cursor.offset == position.offset else Cursor(position.offset)
         end: int | None = None
         while True:
@@ -140,8 +165,8 @@ class Follower:
                 cursor, max_bytes=_FETCH_BYTES, isolation_level=self._isolation_level, visibility=WRITTEN
             )
             end = fetched.end_offset if end is None else end
-            newest = self._newest(number, fetched.batches, cursor.offset)
             position = Position(fetched.cursor.offset, state.leader_epoch, state.log_start_offset, now_ms)
+            newest = self._newest(number, fetched.batches, cursor.offset, position)
             if newest or fetched.cursor.offset != cursor.offset or number not in self._store.positions:
                 self._store.apply(number, newest, position)
             has_moved = fetched.cursor.offset > cursor.offset
@@ -153,12 +178,20 @@ class Follower:
             if cursor.offset >= end:
                 return False
 
-    def _newest(self, number: int, views: list[BatchView], start: int) -> dict[bytes, Record]:
-        """The last record of each key. Records without a key are of no table."""
+    def _newest(self, number: int, views: list[BatchView], start: int, position: Position) -> dict[bytes, Record]:
+        """The last record of each key. Records without a key are of no table.
+
+        If the batches have many bytes when decompressed, the store gets those of the first ones here.
+        """
         newest: dict[bytes | None, Record] = {}
+        size_bytes = 0
         for view in views:
+            if size_bytes > _DECODED_BYTES:
+                self._store.apply(number, newest, position._replace(offset=view.base_offset))  # type: ignore[arg-type]
+                newest, size_bytes = {}, 0
             try:
                 decoder = view.decoder(self._topic, number)
+                size_bytes += decoder.size_bytes
                 if view.header.base_offset < start:
                     decoder.skip_to(start)
                 while records := decoder.take(_DECODE_RECORDS_MAX):
@@ -175,25 +208,30 @@ class Follower:
 
     # Beginning again
 
-    def _position(self, number: int, partition: PartitionLog, state: CommitState) -> Position:
+    def _position(self, number: int, each: FollowedPartition, state: CommitState) -> Position:
         """Where to read on, after the store has forgotten what a scan of the log would not find."""
         position = self._store.positions.get(number)
         start = state.log_start_offset
         if position is None:
             return Position(start, state.leader_epoch, start, 0)
-        reason = self._why_lost(position, partition, state)
+        reason = self._why_lost(position, each, state)
         if reason is not None:
-            logger.warning("%s-%d: the table reads it again from offset %d: %s", self._topic, number, start, reason)
-            self.resets += 1
-            position = Position(start, -1, start, 0)
-            self._store.forget(number, INT64_MAX, position)
-        elif position.log_start < start:
+            return self._begin_again(number, state, reason)
+        if position.log_start < start:
             position = position._replace(offset=max(position.offset, start), log_start=start)
             self._store.forget(number, start, position)
         return position
 
-    def _why_lost(self, position: Position, partition: PartitionLog, state: CommitState) -> str | None:
-        end = state.high_watermark
+    def _begin_again(self, number: int, state: CommitState, reason: str) -> Position:
+        start = state.log_start_offset
+        logger.warning("%s-%d: the table reads it again from offset %d: %s", self._topic, number, start, reason)
+        self.resets += 1
+        position = Position(start, -1, start, 0)
+        self._store.forget(number, INT64_MAX, position)
+        return position
+
+    def _why_lost(self, position: Position, each: FollowedPartition, state: CommitState) -> str | None:
+        partition, end = each.partition, state.high_watermark
         if position.leader_epoch < state.leader_epoch:
             try:
                 end = partition.end_of_leader_epoch(position.leader_epoch)
@@ -201,11 +239,17 @@ class Follower:
                 return f"it can't be told what a power failure has left: {damage}"
         if position.offset > end:
             return f"records from offset {end} on, which it had read, were lost"
-        kept_ms = tombstones_kept_ms(self._manager.describe_topic(self._topic).config.as_dict())
-        read_ms = max(position.read_ms, self._quiet_ms)
-        if kept_ms is not None and position.offset < end and self._manager.clock.now_ms() - read_ms > kept_ms:
-            return f"it was last read more than {kept_ms} ms ago: tombstones since may be compacted away"
-        return None
+        if position.offset >= state.active_base:
+            return None  # the active segment was never compacted
+        kept_ms = self._tombstones_kept_ms
+        if kept_ms is None:  # it may have been compacted before its settings were changed
+            if read_first_dirty(partition.directory) <= position.offset:
+                return None
+            kept_ms = 0
+        away_ms = self._manager.clock.now_ms() - max(position.read_ms, each.quiet_ms, self._quiet_ms)
+        if 0 <= away_ms <= kept_ms:  # negative: the clock was set back
+            return None
+        return f"it was last read {away_ms} ms ago: tombstones after it may be compacted away since"
 
     # Looking into the log
 
@@ -228,6 +272,11 @@ class Follower:
             pass
         return None
 
+    def history(self, number: int) -> History | None:
+        """Of a partition now; None if the topic does not have it."""
+        each = self.partitions.get(number)
+        return None if each is None else (each.partition.topic_id, each.partition.leader_epoch)
+
     def tokens(self) -> list[object]:
         """A value that differs after something was published. Not of partitions added since."""
         return [each.partition.change_token() for each in list(self.partitions.values())]
@@ -249,6 +298,6 @@ def tombstones_kept_ms(config: Mapping[str, object]) -> int | None:
 
 def _moves_on(topic: str, number: int) -> OffsetOutOfRange:
     return OffsetOutOfRange(
-        f"the log start of {topic}-{number} moved {_RANGE_CHANGES_MAX} times while a table read it; read it again",
+        f"{topic}-{number} was compacted, or its log start moved, {_ATTEMPTS_MAX} times while a table read it; read it again",
         topic=topic, partition=number,
     )  # fmt: skip

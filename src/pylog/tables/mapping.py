@@ -10,6 +10,7 @@ from pylog.errors import Closed, ConfigError, ForkedHandle, PylogError
 from pylog.model import Record, RecordMetadata, TopicPartition
 from pylog.storage import FileLock, after_fork_in_child
 from pylog.tables.follower import Follower
+from pylog.tables.own_records import OwnRecords
 from pylog.tables.serializers import Serializers
 from pylog.tables.store import Entry, Store
 from pylog.turn import Turn
@@ -53,8 +54,7 @@ class Table(OfOneProcess, Mapping[Any, Any]):
         self._auto_refresh = auto_refresh
         self._turn = Turn()
         self._refusal: PylogError | None = None
-        self._own: dict[bytes, Entry] = {}  # written by this table, and not read yet; without a value: deleted
-        self._resets = 0
+        self._own = OwnRecords()
         after_fork_in_child(self._abandon)
 
     # Looking up
@@ -79,36 +79,44 @@ class Table(OfOneProcess, Mapping[Any, Any]):
     def __iter__(self) -> Iterator[Any]:
         """All keys at this moment, in no order."""
         self._follow()
-        return (self._serializers.key_of(key) for key, _ in self._entries())
+        entries = self._entries()
+        return (self._serializers.key_of(key) for key, _ in entries)
 
     def __len__(self) -> int:
         """The number of keys. With ``store="rocksdict"`` this reads all of them."""
         self._follow()
-        own = {key: entry for key, entry in list(self._own.items()) if self._is_newest(entry)}
+        with self._turn.lock:
+            return self._count()
+
+    def _count(self) -> int:
+        own = self._own.unread(self._store.positions)
         stored = sum(self._store.get(key) is not None for key in own)
         return self._store.count() - stored + sum(entry[2] is not None for entry in own.values())
 
     def items(self) -> ItemsView[Any, Any]:
-        """Keys and values at this moment, in no order."""
+        """Keys and values, in no order: those of the moment at which an iteration of them begins."""
         return _Items(self)
 
     def values(self) -> ValuesView[Any]:
-        """Values at this moment, in no order."""
+        """Values, in no order, as of ``items``."""
         return _Values(self)
 
     def _pairs(self) -> Iterator[tuple[Any, Any]]:
         self._follow()
-        for key, entry in self._entries():
+        return self._converted(self._entries())
+
+    def _converted(self, entries: Iterator[tuple[bytes, Entry]]) -> Iterator[tuple[Any, Any]]:
+        for key, entry in entries:
             found = self._value(key, entry)
             if found is not None:
                 yield self._serializers.key_of(key), self._serializers.value_of(found[0])
 
     def _entries(self) -> Iterator[tuple[bytes, Entry]]:
-        own = {key: entry for key, entry in list(self._own.items()) if self._is_newest(entry)}
-        for item in self._store.items():
-            if item[0] not in own:
-                yield item
-        yield from (item for item in own.items() if item[1][2] is not None)
+        """All entries of this moment. ``Closed`` if the table is closed before their end."""
+        with self._turn.lock:
+            self._check()
+            own, stored = self._own.unread(self._store.positions), self._store.items()
+        return _merged(stored, own)
 
     def _look_up(self, key: object) -> tuple[bytes, int] | None:
         data = self._serializers.key_bytes(key)
@@ -117,15 +125,10 @@ class Table(OfOneProcess, Mapping[Any, Any]):
 
     def _entry(self, key: bytes) -> Entry | None:
         if self._own:
-            own = self._own.get(key)
-            if own is not None and self._is_newest(own):
+            own = self._own.get(key, self._store.positions)
+            if own is not None:
                 return None if own[2] is None else own
         return self._store.get(key)
-
-    def _is_newest(self, own: Entry) -> bool:
-        """Whether the table has not read as far as this record of its own."""
-        position = self._store.positions.get(own[1])
-        return position is None or position.offset <= own[0]
 
     def _value(self, key: bytes, entry: Entry | None) -> tuple[bytes, int] | None:
         """The value of an entry and its offset. None if the record, which compaction or retention has
@@ -148,10 +151,11 @@ class Table(OfOneProcess, Mapping[Any, Any]):
         """Read what is new in the topic. Returns the number of records.
 
         ``Closed``, ``TopicNotFound``, ``CorruptRecord`` (the table stays before the damage),
-        ``StorageError``; ``ConfigError`` if the table outgrows a snapshot.
+        ``StorageError``. A signal handler that has interrupted this reads nothing: it sees the table
+        before that.
         """
         self._check()
-        if self._follower.is_current():
+        if self._follower.is_current() or self._turn.is_mine():
             return 0
         with self._turn.lock:
             return self._catch_up()
@@ -160,9 +164,7 @@ class Table(OfOneProcess, Mapping[Any, Any]):
         self._check()  # another thread may have closed it
         count = self._follower.catch_up()
         if self._own:
-            others = self._follower.resets != self._resets  # the topic may be another one
-            self._own = {} if others else {key: own for key, own in self._own.items() if self._is_newest(own)}
-        self._resets = self._follower.resets
+            self._own.prune(self._store.positions, self._follower.history)
         return count
 
     def wait_for(self, record: RecordMetadata | Record, timeout: float | None = None) -> bool:
@@ -178,6 +180,8 @@ class Table(OfOneProcess, Mapping[Any, Any]):
                 option="record",
                 topic=record.topic,
             )
+        if record.offset < 0:
+            raise ConfigError("a record that was sent with acks=0 has no offset to wait for", option="record")
         clock = self._manager.clock
         deadline_s = clock.monotonic() + (float("inf") if timeout is None else timeout)
         while True:
@@ -241,13 +245,14 @@ class Table(OfOneProcess, Mapping[Any, Any]):
         ``StorageFull``, ``StorageError``: the table is closed, and the next start reads more of the
         topic. Close the table before the log.
         """
-        if self._refusal is not None:
-            return
-        with self._turn.lock:
-            self._close()
+        if not isinstance(self._refusal, ForkedHandle):
+            with self._turn.lock:
+                self._close()
 
     def _close(self) -> None:
-        self._refusal = Closed(f"the table of {self.topic!r} has been closed", topic=self.topic)
+        """May be repeated: a signal handler's exception may have ended an earlier one."""
+        if self._refusal is None:
+            self._refusal = Closed(f"the table of {self.topic!r} has been closed", topic=self.topic)
         try:
             self._store.close()
         finally:
@@ -278,6 +283,13 @@ class Table(OfOneProcess, Mapping[Any, Any]):
         return f"<{type(self).__name__} of {self.topic}{state}>"
 
 
+def _merged(stored: Iterator[tuple[bytes, Entry]], own: dict[bytes, Entry]) -> Iterator[tuple[bytes, Entry]]:
+    for item in stored:
+        if item[0] not in own:
+            yield item
+    yield from (item for item in own.items() if item[1][2] is not None)
+
+
 class _Items(ItemsView[Any, Any]):
     _mapping: Table
 
@@ -290,3 +302,7 @@ class _Values(ValuesView[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         return (value for _, value in self._mapping._pairs())
+
+    def __contains__(self, value: object) -> bool:
+        """Not a lookup for each key, as ``collections.abc`` has it: others may delete keys meanwhile."""
+        return any(found is value or found == value for found in self)

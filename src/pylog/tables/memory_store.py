@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 
-from pylog.errors import ConfigError, CorruptSegment
+from pylog.errors import ConfigError, CorruptSegment, StorageError
 from pylog.interrupts import own
 from pylog.model import Record
 from pylog.storage import FileSystem
@@ -20,7 +20,8 @@ _RECORDS_PER_ENTRY = 4
 
 class MemoryStore:
     """See ``Store``. A snapshot is written after four times as many records as it has entries, at
-    least ``snapshot_records``: so writing costs little beside reading, however large the table is."""
+    least ``snapshot_records``: so writing costs little beside reading, however large the table is.
+    One that can't be written is tried again after as many records more: lookups don't need it."""
 
     def __init__(
         self, filesystem: FileSystem, directory: str | None, *, keeps_values: bool, snapshot_records: int
@@ -29,8 +30,9 @@ class MemoryStore:
         self._path = None if directory is None else f"{directory}/{SNAPSHOT}"
         self._keeps_values = keeps_values
         self._snapshot_records = snapshot_records
-        self._records_since = 0  # the last snapshot
+        self._records_since = 0  # the last snapshot, or the last attempt
         self._is_saved = True
+        self._ahead: dict[int, int] = {}  # by partition: a signal handler's exception came before this position
         self.identity = ""
         self.positions: dict[int, Position] = {}
         self._entries: dict[bytes, Entry] = {}
@@ -57,32 +59,37 @@ class MemoryStore:
             for key, record in newest.items()
             if record[5] is not None
         }
+        self._is_saved = False
+        self._ahead[partition] = max(position.offset, self._ahead.get(partition, 0))
         entries.update(kept)
         if len(kept) != len(newest):
             for key in newest.keys() - kept.keys():
                 entries.pop(key, None)
-        self._is_saved = False
         self.positions[partition] = position
+        if position.offset >= self._ahead[partition]:
+            del self._ahead[partition]
         self._records_since += len(newest)
         if self._path is not None and self._records_since >= max(
             self._snapshot_records, _RECORDS_PER_ENTRY * len(entries)
         ):
-            self.save()
+            self._try_to_save()
 
     def forget(self, partition: int, before: int, position: Position) -> None:
         """See ``Store``."""
         entries = self._entries
+        self._is_saved = False
         for key in [key for key, (offset, of, _) in entries.items() if of == partition and offset < before]:
             del entries[key]
-        self._is_saved = False
         self.positions[partition] = position
 
     def begin(self, identity: str) -> None:
         """See ``Store``."""
+        self._is_saved = False
+        self.identity = ""
         self.positions = {}
         self._entries.clear()
+        self._ahead.clear()
         self.identity = identity
-        self._is_saved = False
 
     def items(self) -> Iterator[tuple[bytes, Entry]]:
         """See ``Store``. A copy: other threads may change the dict."""
@@ -96,11 +103,21 @@ class MemoryStore:
         """Write the snapshot, unless it has all that was applied. ``ConfigError`` without a directory."""
         if self._path is None:
             raise ConfigError("this table is only in memory: name a directory= to save it in", option="directory")
+        self._records_since = 0
         if not self._is_saved:
-            write_snapshot(self._filesystem, self._path, self.identity, self.positions, list(self._entries.items()))
+            positions, entries = self.positions, list(self._entries.items())
+            if ahead := self._ahead:  # the next start reads these partitions again
+                positions = {number: position for number, position in positions.items() if number not in ahead}
+                entries = [item for item in entries if item[1][1] not in ahead]
+            write_snapshot(self._filesystem, self._path, self.identity, positions, entries)
             self._is_saved = True
-            self._records_since = 0
             self.snapshots += 1
+
+    def _try_to_save(self) -> None:
+        try:
+            self.save()
+        except own(StorageError, ConfigError) as error:
+            logger.warning("%s; the table goes on without a new snapshot", error)
 
     def opened(self) -> None:
         """After the first reading, which may have taken long: save it for the next start."""
@@ -109,8 +126,10 @@ class MemoryStore:
 
     def close(self) -> None:
         """See ``Store``."""
-        if self._path is not None:
-            self.save()
+        try:
+            if self._path is not None:
+                self.save()
+        finally:
             self._path = None
 
     def abandon(self) -> None:

@@ -112,6 +112,11 @@ def table(
     else:
         manager.describe_topic(topic)
     place = _absolute(manager.filesystem, directory)
+    if place is not None and f"{place}/".startswith(f"{manager.path}/"):
+        raise ConfigError(
+            f"directory={place!r} is in the log {manager.path!r}: choose one outside of it",
+            option="directory", value=place, path=manager.path,
+        )  # fmt: skip
     if store == ROCKSDICT and place is None:
         raise ConfigError("store='rocksdict' needs a directory=", option="directory")
     lock = None if place is None else _locked(manager.filesystem, place)
@@ -119,9 +124,9 @@ def table(
     try:
         keeps_values = values == STORED
         if store == ROCKSDICT:
-            opened = RocksStore(
-                f"{place}/{_ROCKSDB}", keeps_values=keeps_values, process_id=manager.filesystem.process_id()
-            )
+            path = f"{place}/{_ROCKSDB}"
+            make_directory_durably(manager.filesystem, path, PRIVATE_MODE)
+            opened = RocksStore(path, keeps_values=keeps_values, process_id=manager.filesystem.process_id())
         else:
             opened = MemoryStore(
                 manager.filesystem, place, keeps_values=keeps_values, snapshot_records=snapshot_records
@@ -139,10 +144,12 @@ def table(
         if isinstance(opened, MemoryStore):
             opened.opened()
     except BaseException:
-        if opened is not None:
-            opened.abandon() if store == MEMORY else opened.close()
-        if lock is not None:
-            lock.close()
+        try:
+            if opened is not None:
+                opened.abandon() if store == MEMORY else opened.close()
+        finally:
+            if lock is not None:
+                lock.close()
         raise
     return made
 

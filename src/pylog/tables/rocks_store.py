@@ -11,15 +11,18 @@ int64 offset, int32 partition, one byte (1: the value follows; 0: the log has it
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from pylog.errors import ConfigError, CorruptSegment, ForkedHandle, StorageError
-from pylog.interrupts import own
+from pylog.errors import Closed, ConfigError, CorruptSegment, ForkedHandle, PylogError, StorageError, StorageFull
+from pylog.interrupts import WeakSet, own, suppress
 from pylog.model import Record
 from pylog.tables.store import IDENTITY_BYTES_MAX, Entry, Position
+
+logger = logging.getLogger("pylog.tables")
 
 T = TypeVar("T")
 
@@ -36,6 +39,7 @@ _CACHE_BYTES = 32 << 20
 _OPEN_FILES_MAX = 256
 _FILTER_BITS = 10
 _FORGOTTEN_AT_ONCE = 10_000
+_COLUMN_FAMILY = "default"
 
 
 class RocksStore:
@@ -46,6 +50,7 @@ class RocksStore:
 
         ``ForkedHandle`` in a child of a process that has used RocksDB: its threads are missing there.
         """
+        self._rocks = rocks = _package()
         if not _USED_IN:
             _USED_IN.append(process_id)
         if _USED_IN[0] != process_id:
@@ -56,9 +61,15 @@ class RocksStore:
             )  # fmt: skip
         self._path = path
         self._keeps_values = keeps_values
-        self._rocks = _package()
-        self._db: Any = self._asked(lambda: self._rocks.Rdict(path, self._options()))
-        self.identity, self.positions = self._asked(self._loaded)
+        self._scans: WeakSet[_Scan] = WeakSet()
+        options = self._options()
+        # Named again for the column family: else it would get those that the directory remembers.
+        self._db: Any = self._asked(lambda: rocks.Rdict(path, options, {_COLUMN_FAMILY: options}))
+        try:
+            self.identity, self.positions = self._asked(self._loaded)
+        except BaseException:
+            self._db.close()
+            raise
 
     def _options(self) -> Any:
         rocks = self._rocks
@@ -82,17 +93,20 @@ class RocksStore:
         return options
 
     def _loaded(self) -> tuple[str, dict[int, Position]]:
+        """The identity and the positions. Unreadable ones count as missing: the store begins again."""
         identity = self._db.get(_IDENTITY)
         if identity is None:
             return "", {}
         if not identity.startswith(VERSION) or len(identity) > IDENTITY_BYTES_MAX:
             return "", {}  # of another version: made again
         positions = {}
-        for key, value in self._db.items(from_key=_POSITION):
-            if not key.startswith(_POSITION):
-                break
-            (partition,) = _PARTITION.unpack(key[1:])
-            positions[partition] = Position(*_PLACE.unpack(value)).check(self._path)
+        try:
+            for key, value in self._scan(_POSITION):
+                (partition,) = _PARTITION.unpack(key)
+                positions[partition] = Position(*_PLACE.unpack(value)).check(self._path)
+        except own(struct.error, CorruptSegment) as damage:
+            logger.warning("%s: %s; the table is made from its topic again", self._path, damage)
+            return "", {}
         return identity[len(VERSION) :].decode("ascii", "replace"), positions
 
     def get(self, key: bytes) -> Entry | None:
@@ -152,31 +166,32 @@ class RocksStore:
 
     def items(self) -> Iterator[tuple[bytes, Entry]]:
         """See ``Store``. RocksDB's iterator shows the moment at which it began."""
-        found = self._asked(lambda: self._db.items(from_key=_KEY))
-        while True:
-            try:
-                item = next(found, None)
-            except own(Exception) as error:
-                raise self._failure(error) from error
-            if item is None or not item[0].startswith(_KEY):
-                return
-            yield item[0][1:], self._entry(item[1])
+        return ((key, self._entry(data)) for key, data in self._scan(_KEY))
 
     def count(self) -> int:
         """See ``Store``. Reads all keys: RocksDB does not count them."""
-        return sum(1 for _ in self.items())
+        return sum(1 for _ in self._scan(_KEY, with_values=False))
+
+    def _scan(self, kind: bytes, *, with_values: bool = True) -> _Scan:
+        scan = self._asked(lambda: _Scan(self._db.iter(), kind, self._failure, with_values=with_values))
+        self._scans.add(scan)
+        return scan
 
     def save(self) -> None:
         """Sync RocksDB's write-ahead log."""
         self._asked(lambda: self._db.flush_wal(True))
 
     def close(self) -> None:
-        """See ``Store``."""
-        self._asked(self._db.close)
+        """See ``Store``. Iterators that are not at their end raise ``Closed`` then."""
+        for scan in self._scans:
+            scan.end()
+        with suppress(Closed):  # it was closed before
+            self._asked(self._db.close)
 
     def abandon(self) -> None:
         """See ``Store``. The database's threads are not in the child, so closing it would wait forever."""
         _OF_PARENTS.append(self._db)
+        _OF_PARENTS.extend(scan.end() for scan in self._scans)
 
     def _asked(self, work: Callable[[], T]) -> T:
         """What ``work`` returns. ``StorageError`` for RocksDB's errors, ``CorruptSegment`` for bad bytes."""
@@ -184,12 +199,16 @@ class RocksStore:
             return work()
         except own(struct.error) as error:
             raise self._damage(str(error)) from error
-        except own(CorruptSegment):
+        except own(PylogError):
             raise
         except own(Exception) as error:
             raise self._failure(error) from error
 
-    def _failure(self, error: Exception) -> StorageError:
+    def _failure(self, error: Exception) -> PylogError:
+        if isinstance(error, self._rocks.DbClosedError):
+            return Closed(f"{self._path} has been closed", path=self._path)
+        if "No space left on device" in str(error):
+            return StorageFull(f"{self._path}: RocksDB: {error}", path=self._path)
         return StorageError(
             f"{self._path}: RocksDB: {error}; if its files are damaged, delete the directory: the table is made again",
             path=self._path,
@@ -200,6 +219,54 @@ class RocksStore:
             f"{self._path} is no store of a table: {what}; delete the directory: the table is made again",
             path=self._path, position=0,
         )  # fmt: skip
+
+
+class _Scan:
+    """Keys of one kind, without its byte, and their values, as they were when the scan was made.
+
+    Not RocksDB's ``items()``: it takes damage for the end.
+    """
+
+    __slots__ = ("__weakref__", "_failure", "_found", "_kind", "_with_values")
+
+    def __init__(
+        self, found: Any, kind: bytes, failure: Callable[[Exception], PylogError], *, with_values: bool
+    ) -> None:
+        self._found = [found]  # RocksDB stays open as long as its iterators live
+        self._kind = kind
+        self._failure = failure
+        self._with_values = with_values
+        found.seek(kind)
+
+    def __iter__(self) -> _Scan:
+        return self
+
+    def __next__(self) -> tuple[bytes, bytes]:
+        try:
+            item = self._next(self._found[0])
+        except own(IndexError):
+            raise Closed("the table has been closed while it was iterated") from None
+        except own(Exception) as error:
+            raise self._failure(error) from error
+        if item is None:
+            raise StopIteration
+        return item
+
+    def _next(self, found: Any) -> tuple[bytes, bytes] | None:
+        if not found.valid():
+            found.status()
+            return None
+        key = found.key()
+        if not key.startswith(self._kind):
+            return None
+        value = found.value() if self._with_values else b""
+        found.next()
+        return key[1:], value
+
+    def end(self) -> list[Any]:
+        """Let RocksDB close, once what this returns is dropped: its iterator, unless that was done before."""
+        found, self._found = self._found, []
+        return found
 
 
 _OF_PARENTS: list[Any] = []

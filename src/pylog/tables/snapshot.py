@@ -18,17 +18,15 @@ from collections.abc import Collection
 from struct import Struct
 from typing import NamedTuple
 
-from pylog.codec.checksum import crc32c
-from pylog.errors import ConfigError, CorruptSegment
+from pylog.codec.checked_file import HEAD_BYTES, FileKind
+from pylog.errors import ConfigError
 from pylog.interrupts import own
 from pylog.storage import FileSystem, read_whole, write_atomically
 from pylog.tables.store import IDENTITY_BYTES_MAX, Entry, Position
 
-MAGIC = b"PYLGTABL"
-VERSION = 1
+KIND = FileKind(b"PYLGTABL", 1, "snapshot of a table")
 LIMIT_BYTES = 1 << 30
 
-_HEAD = Struct(">8shI")
 _COUNTS = Struct(">HIQ")
 _POSITION = Struct(">iqiqq")
 _ENTRY = Struct(">IqiI")
@@ -52,7 +50,7 @@ def write_snapshot(
 ) -> None:
     """Durable on return. ``ConfigError`` if there is more than a snapshot may have."""
     name = identity.encode()
-    data = bytearray(_HEAD.size)
+    data = bytearray(HEAD_BYTES)
     data += _COUNTS.pack(len(name), len(positions), len(entries)) + name
     for partition, position in sorted(positions.items()):
         data += _POSITION.pack(partition, *position)
@@ -65,9 +63,7 @@ def write_snapshot(
                 f"{path}: the table has more than the {LIMIT_BYTES} bytes of a snapshot; use store='rocksdict'",
                 path=path, limit_bytes=LIMIT_BYTES, option="store",
             )  # fmt: skip
-    with memoryview(data) as view:
-        crc = crc32c(view[_HEAD.size :])
-    _HEAD.pack_into(data, 0, MAGIC, VERSION, crc)
+    KIND.seal(data)
     write_atomically(filesystem, path, data)
 
 
@@ -75,21 +71,19 @@ def read_snapshot(filesystem: FileSystem, path: str) -> Snapshot | None:
     """None if there is none. ``CorruptSegment`` if it is invalid or of another version."""
     try:
         size_bytes = filesystem.size(path)
-        if not _HEAD.size + _COUNTS.size <= size_bytes <= LIMIT_BYTES:
-            raise _damage(path, f"{size_bytes} bytes")
+        if size_bytes > LIMIT_BYTES:
+            raise KIND.damage(path, f"{size_bytes} bytes")
         data = read_whole(filesystem, path, size_bytes)
     except own(FileNotFoundError):
         return None
     if len(data) != size_bytes:
-        raise _damage(path, f"{len(data)} of {size_bytes} bytes")
-    magic, version, crc = _HEAD.unpack_from(data)
-    if magic != MAGIC or version != VERSION or crc != crc32c(memoryview(data)[_HEAD.size :]):
-        raise _damage(path, f"magic {magic!r}, version {version}, checksum {crc:#010x}")
-    name_bytes, position_count, entry_count = _COUNTS.unpack_from(data, _HEAD.size)
-    at = _HEAD.size + _COUNTS.size + name_bytes
+        raise KIND.damage(path, f"{len(data)} of {size_bytes} bytes")
+    KIND.check(data, path, HEAD_BYTES + _COUNTS.size)
+    name_bytes, position_count, entry_count = _COUNTS.unpack_from(data, HEAD_BYTES)
+    at = HEAD_BYTES + _COUNTS.size + name_bytes
     entries_at = at + position_count * _POSITION.size
     if name_bytes > IDENTITY_BYTES_MAX or entries_at + entry_count * _ENTRY.size > len(data):
-        raise _damage(path, f"{position_count} positions and {entry_count} entries in {len(data)} bytes")
+        raise KIND.damage(path, f"{position_count} positions and {entry_count} entries in {len(data)} bytes")
     found = _POSITION.iter_unpack(memoryview(data)[at:entries_at])
     positions = {partition: Position(*rest).check(path) for partition, *rest in found}
     identity = data[at - name_bytes : at].decode("ascii", "replace")
@@ -101,7 +95,7 @@ def _entries(path: str, data: bytes, at: int, count: int) -> dict[bytes, Entry]:
     unpack, head_bytes, end = _ENTRY.unpack_from, _ENTRY.size, len(data)
     for _ in range(count):
         if at + head_bytes > end:
-            raise _damage(path, f"an entry at position {at} of {end}")
+            raise KIND.damage(path, f"an entry at position {at} of {end}")
         key_bytes, offset, partition, value_bytes = unpack(data, at)
         key_at = at + head_bytes
         value_at = at = key_at + key_bytes
@@ -110,14 +104,10 @@ def _entries(path: str, data: bytes, at: int, count: int) -> dict[bytes, Entry]:
             at += value_bytes
             value = data[value_at:at]
         if at > end or offset < 0:
-            raise _damage(
+            raise KIND.damage(
                 path, f"an entry of {key_bytes} and {value_bytes} bytes and offset {offset} at {key_at} of {end}"
             )
         entries[data[key_at:value_at]] = (offset, partition, value)
     if at != end or len(entries) != count:
-        raise _damage(path, f"{len(entries)} of {count} keys, to {at} of {end} bytes")
+        raise KIND.damage(path, f"{len(entries)} of {count} keys, to {at} of {end} bytes")
     return entries
-
-
-def _damage(path: str, what: str) -> CorruptSegment:
-    return CorruptSegment(f"{path} is no snapshot of a table: {what}", path=path, position=0)

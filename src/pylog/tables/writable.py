@@ -7,7 +7,8 @@ the key's newest record, and appends only if the log still ends at n (``expected
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from itertools import chain, islice
 from typing import Any
 
 from pylog.checks import require_count
@@ -21,6 +22,7 @@ from pylog.tables.mapping import Table
 
 _RECORD_BYTES = 64  # at most, of a record besides its key and value
 _BATCH_RECORDS_MAX = 10_000
+_OWN_RECORDS = 10_000  # before they are looked for in the topic, so that they can be forgotten here
 
 Change = tuple[bytes, bytes | None]
 
@@ -51,6 +53,7 @@ class WritableTable(Table, MutableMapping[Any, Any]):
             raise ConfigError(f"acks={acks!r:.80}, expected 'all' or 1", option="acks", value=acks)
         self._is_durable = acks != 1
         self._timeout_ms = require_count("delivery_timeout_ms", delivery_timeout_ms, 0)
+        self._own_max = _OWN_RECORDS
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.put(key, value)
@@ -106,16 +109,28 @@ class WritableTable(Table, MutableMapping[Any, Any]):
             except own(OffsetConflict):
                 self.refresh()
 
+    def popitem(self) -> tuple[Any, Any]:
+        """Remove any key, and return it and its value, which no other ``pop`` returns. ``KeyError``
+        if there is none."""
+        gone = object()
+        for key in self:
+            value = self.pop(key, gone)
+            if value is not gone:
+                return key, value
+        raise KeyError("the table has no keys")
+
     def update(self, other: Any = (), /, **more: Any) -> None:
         """Set many values: in few batches, and one sync for each partition. Not all or none."""
         pairs = other.items() if isinstance(other, Mapping) else other
         serializers = self._serializers
-        self._write([(serializers.key_bytes(k), serializers.value_bytes(v)) for k, v in [*pairs, *more.items()]])
+        self._write(
+            (serializers.key_bytes(key), serializers.value_bytes(value)) for key, value in chain(pairs, more.items())
+        )
 
     def clear(self) -> None:
-        """Remove every key that there is now."""
+        """Remove every key that there is now. As ``update`` otherwise."""
         self._follow()
-        self._write([(key, None) for key, _ in self._entries()])
+        self._write((key, None) for key, _ in self._entries())
 
     # Appending
 
@@ -131,16 +146,27 @@ class WritableTable(Table, MutableMapping[Any, Any]):
         self._make_durable(partition, result)
         return RecordMetadata(self.topic, partition.number, result.last_offset, result.timestamp_ms)
 
-    def _write(self, changes: list[Change]) -> None:
+    def _write(self, changes: Iterable[Change]) -> None:
         self._check()
+        rest = iter(changes)
+        last: dict[int, tuple[Partition, AppendResult]] = {}
+        while some := list(islice(rest, _BATCH_RECORDS_MAX)):
+            last.update(self._write_some(some))
+        for partition, result in last.values():
+            self._make_durable(partition, result)
+
+    def _write_some(self, changes: list[Change]) -> dict[int, tuple[Partition, AppendResult]]:
+        """The last append to each partition."""
         limit_bytes = self._manager.describe_topic(self.topic).config.max_message_bytes
         of: dict[int, tuple[Partition, list[Change]]] = {}
         partitions = self._partition_of([key for key, _ in changes])
         for partition, change in zip(partitions, changes, strict=True):
             of.setdefault(partition.number, (partition, []))[1].append(change)
+        last = {}
         for partition, its in of.values():
-            results = [self._append(partition, batch, None) for batch in _batches(its, limit_bytes)]
-            self._make_durable(partition, results[-1])
+            for batch in _batches(its, limit_bytes):
+                last[partition.number] = partition, self._append(partition, batch, None)
+        return last
 
     def _partition_of(self, keys: list[bytes]) -> list[Partition]:
         """Where producers of the topic place these keys."""
@@ -153,27 +179,37 @@ class WritableTable(Table, MutableMapping[Any, Any]):
         return [opened[number] for number in numbers]
 
     def _append(self, partition: Partition, changes: list[Change], expected_offset: int | None) -> AppendResult:
-        with self._turn.lock:
-            return self._append_here(partition, changes, expected_offset)
-
-    def _append_here(self, partition: Partition, changes: list[Change], expected_offset: int | None) -> AppendResult:
+        """Not in the table's turn: another process may hold up the append, but not lookups."""
         self._check()
+        if len(self._own) >= self._own_max:
+            self.refresh()
+            self._own_max = max(_OWN_RECORDS, 2 * len(self._own))
+        history = partition.log.topic_id, partition.log.leader_epoch
         records = [ProducerRecord(value, key) for key, value in changes]
         result = partition.append(records, acks=1, expected_offset=expected_offset, timeout_ms=self._timeout_ms)
-        for place, (key, value) in enumerate(changes, result.base_offset):
-            self._own[key] = (place, partition.number, value)
+        number = partition.number
+        entries = [(key, (place, number, value)) for place, (key, value) in enumerate(changes, result.base_offset)]
+        with self._turn.lock:
+            self._own.add(history, entries)
         return result
 
     def _append_if(self, partition: Partition, change: Change, expected_offset: int | None) -> AppendResult:
+        if self._turn.is_mine():
+            raise DeliveryTimeout(
+                f"the table of {self.topic!r} is being read by this very thread: it was interrupted by a signal handler, "
+                "which cannot compare here; try again when the handler has returned",
+                topic=self.topic, partition=partition.number, timeout_ms=0,
+            )  # fmt: skip
         clock = self._manager.clock
         deadline_s = clock.monotonic() + self._timeout_ms / 1000
         while True:
             tokens = self._follower.tokens()
-            end = self._read_to()
             with self._turn.lock:
-                result = self._append_if_unchanged(partition, change, expected_offset)
-            if result is not None:
-                return result
+                end = self._end_if_unchanged(partition, change[0], expected_offset)
+            try:
+                return self._append(partition, [change], end)
+            except own(OffsetConflict):  # other records came first, or a transaction is open
+                pass
             left_s = deadline_s - clock.monotonic()
             if left_s <= 0:
                 raise DeliveryTimeout(
@@ -181,36 +217,32 @@ class WritableTable(Table, MutableMapping[Any, Any]):
                     "records after what could be read, of other writers or of an open transaction; try again",
                     topic=self.topic, partition=partition.number, timeout_ms=self._timeout_ms,
                 )  # fmt: skip
-            if self._read_to() == end:  # a transaction is open
+            self.refresh()
+            if self._store.positions[partition.number].offset == end:  # a transaction is open
                 self._wait_for_change(tokens, left_s)
 
-    def _read_to(self) -> list[int]:
-        return [*self.positions().values()]
+    def _end_if_unchanged(self, partition: Partition, key: bytes, expected_offset: int | None) -> int:
+        """The offset up to which the partition was read, and the key's newest record was the expected one there.
 
-    def _append_if_unchanged(
-        self, partition: Partition, change: Change, expected_offset: int | None
-    ) -> AppendResult | None:
-        """None if the log has grown since it was read. ``OffsetConflict`` if the key is not as expected."""
+        ``OffsetConflict`` if it was not.
+        """
         self._catch_up()
-        entry = self._entry(change[0])
+        entry = self._entry(key)
         found = None if entry is None else entry[0]
         if entry is not None and entry[1] != partition.number:
             raise ConfigError(
-                f"{self.topic}: the newest record of the key {change[0]!r:.80} is in partition {entry[1]}, and producers "
+                f"{self.topic}: the newest record of the key {key!r:.80} is in partition {entry[1]}, and producers "
                 f"place it in {partition.number}: partitions were added since; append a tombstone there "
                 "first",
                 topic=self.topic, partition=entry[1], expected_partition=partition.number, option="expected_offset",
             )  # fmt: skip
         if found != expected_offset:
             raise OffsetConflict(
-                f"{self.topic}-{partition.number}: the newest record of the key {change[0]!r:.80} is at offset {found}, expected "
+                f"{self.topic}-{partition.number}: the newest record of the key {key!r:.80} is at offset {found}, expected "
                 f"{expected_offset}; read it with get_with_offset, then decide again",
                 topic=self.topic, partition=partition.number, expected_offset=expected_offset, offset=found,
             )  # fmt: skip
-        try:
-            return self._append_here(partition, [change], self._store.positions[partition.number].offset)
-        except own(OffsetConflict):
-            return None
+        return self._store.positions[partition.number].offset
 
     def _make_durable(self, partition: Partition, result: AppendResult) -> None:
         if not self._is_durable:
