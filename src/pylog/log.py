@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pylog.catalog.topic import TopicOptions
     from pylog.cleaner.cleaner import Cleaner
     from pylog.cleaner.compaction import Needed
+    from pylog.cleaner.erasure import ErasureReport
     from pylog.cleaner.housekeeping import Housekeeping
     from pylog.cleaner.report import MaintenanceReport
     from pylog.group.admin import GroupAdmin
@@ -207,6 +208,27 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         name = partition_of(topic_partition)
         refuse_decisions(name.topic, "delete_records")
         return self.manager.partition(*name).delete_before(before)
+
+    def erase(
+        self, topic: str, keys: bytes | Iterable[bytes], *, tombstones: bool | None = None, timeout_ms: int = 300_000,
+        progress: Callable[[int], None] | None = None,
+    ) -> ErasureReport:  # fmt: skip
+        """Erase all records with these keys from every partition of a topic, at once. Offsets stay.
+
+        On return, durable, no file of the topic has a record of them that was there at the call.
+        ``tombstones`` (default: if the topic is compacted): first append one for each key found, so
+        that tables and readers learn of it. ``progress`` gets the bytes read since its last call.
+
+        ``LogLocked`` if a compaction takes longer than ``timeout_ms``; ``CorruptRecord``,
+        ``MissingCodec`` for what can't be read: all else was erased; ``ConfigError``,
+        ``TopicNotFound``, ``ReadOnlyLog``, ``StorageError``. After an error, call it again.
+        """
+        require_count("timeout_ms", timeout_ms, 0)
+        if tombstones is not None:
+            require_bool("tombstones", tombstones)
+        from pylog.cleaner.erasure import erase_keys  # rarely needed
+
+        return erase_keys(self.manager, topic, keys, tombstones, timeout_ms, progress)
 
     # Groups
 
