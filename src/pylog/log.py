@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pylog.catalog.topic import TopicOptions
     from pylog.cleaner.cleaner import Cleaner
     from pylog.cleaner.compaction import Needed
+    from pylog.cleaner.description import PartitionDescription
     from pylog.cleaner.erasure import ErasureReport
     from pylog.cleaner.housekeeping import Housekeeping
     from pylog.cleaner.report import MaintenanceReport
@@ -193,6 +194,14 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     def describe_topic(self, name: str) -> TopicDescription:
         """A topic's id, number of partitions and configuration. ``TopicNotFound``."""
         return self.manager.describe_topic(name)
+
+    def describe_partitions(self, name: str) -> list[PartitionDescription]:
+        """Sizes, segments, offsets, the first and last record, open transactions and what is not
+        compacted, of each partition. Reads no data but at both ends, takes no lock, and needs no
+        permission to write. Damage is in ``problem``. ``TopicNotFound``."""
+        from pylog.cleaner.description import describe_partitions  # rarely needed
+
+        return describe_partitions(self.manager, name)
 
     # Partitions
 

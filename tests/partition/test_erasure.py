@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import BatchView, build_batch
 from pylog.codec.format import CODEC_NAMES
-from pylog.errors import CorruptRecord, LogLocked
+from pylog.errors import CorruptRecord, ForkedHandle, LogLocked, StorageFull
 from pylog.model import Headers, ProducerRecord
 from pylog.partition import Partition
 from pylog.partition.compact.engine import compact
@@ -23,7 +23,7 @@ from pylog.testing.manual_clock import ManualClock
 from tests.codec.reference import scan_headers
 from tests.partition.logs import START_MS, flip, log_file, marker, open_partition, problems
 from tests.partition.test_compaction import KEYS, RETENTION_MS, Batch, Model, Sent, end_transaction, found, send
-from tests.storage.filesystems import OtherBoot
+from tests.storage.filesystems import Faulty, OtherBoot, full
 
 NAMED = [key for key in KEYS if key is not None]
 
@@ -306,3 +306,41 @@ def test_tombstones_stay_and_are_not_written_twice(tmp_path: Path) -> None:
     assert [(r.offset, r.key, r.value) for r in partition.scan(60)] == [(61, b"k4", None), (63, b"k3", None)]
     assert erase_in(partition, b"k3", b"k4").records == 2
     assert b"k3" not in bytes_in(tmp_path)
+
+
+@pytest.mark.parametrize("operation", ["pwrite", "sync"])
+def test_a_full_disk_leaves_whole_segments_and_no_copies(tmp_path: Path, operation: str) -> None:
+    directory, filesystem = tmp_path / "t-0", Faulty()
+    filled(directory).close()
+    partition = open_partition(directory, filesystem, segment_bytes=1024)
+    failures = []
+
+    def fail(happens: str, path: str) -> None:
+        if happens == operation and path.endswith(f"{partition.segments[2].base_offset:020d}.log.cleaned"):
+            failures.append(path)
+            raise full(path)
+
+    filesystem.hook = fail
+    with pytest.raises(StorageFull):
+        erase_in(partition, b"k3")
+    assert len(failures) == 1
+    assert not list(directory.glob("*.cleaned"))
+    assert {record.offset for record in partition.scan()} >= {offset for offset in range(60) if offset % 5 != 3}
+    filesystem.hook = lambda *_: None
+    assert erase_in(partition, b"k3").records == 12 - 2 * 2  # two segments were done
+    assert b"value-3-" not in bytes_in(directory)
+
+
+def test_a_child_that_a_signal_handler_forks_does_not_continue(tmp_path: Path) -> None:
+    directory, filesystem = tmp_path / "t-0", Faulty()
+    filled(directory).close()
+    partition = open_partition(directory, filesystem, segment_bytes=1024)
+    child = iter([filesystem.process_id() + 1])
+
+    def fork(happens: str, path: str) -> None:
+        if happens == "pwrite" and path.endswith(".log.cleaned"):
+            filesystem.process_id = lambda: next(child, 1)  # type: ignore[method-assign]
+
+    filesystem.hook = fork
+    with pytest.raises(ForkedHandle):
+        erase_in(partition, b"k3")
