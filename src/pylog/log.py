@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from pylog.catalog.topic import TopicOptions
     from pylog.cleaner.cleaner import Cleaner
     from pylog.cleaner.compaction import Needed
+    from pylog.cleaner.description import PartitionDescription
+    from pylog.cleaner.erasure import ErasureReport
     from pylog.cleaner.housekeeping import Housekeeping
     from pylog.cleaner.report import MaintenanceReport
     from pylog.group.admin import GroupAdmin
@@ -194,6 +196,14 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         """A topic's id, number of partitions and configuration. ``TopicNotFound``."""
         return self.manager.describe_topic(name)
 
+    def describe_partitions(self, name: str) -> list[PartitionDescription]:
+        """Sizes, segments, offsets, the first and last record, open transactions and what is not
+        compacted, of each partition. Reads no data but at both ends, takes no lock, and needs no
+        permission to write. Damage is in ``problem``. ``TopicNotFound``."""
+        from pylog.cleaner.description import describe_partitions  # rarely needed
+
+        return describe_partitions(self.manager, name)
+
     # Partitions
 
     def partition(self, topic: str, number: int) -> Partition:
@@ -208,6 +218,27 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         name = partition_of(topic_partition)
         refuse_decisions(name.topic, "delete_records")
         return self.manager.partition(*name).delete_before(before)
+
+    def erase(
+        self, topic: str, keys: bytes | Iterable[bytes], *, tombstones: bool | None = None, timeout_ms: int = 300_000,
+        progress: Callable[[int], None] | None = None,
+    ) -> ErasureReport:  # fmt: skip
+        """Erase all records with these keys from every partition of a topic, at once. Offsets stay.
+
+        On return, durable, no file of the topic has a record of them that was there at the call.
+        ``tombstones`` (default: if the topic is compacted): first append one for each key found, so
+        that tables and readers learn of it. ``progress`` gets the bytes read since its last call.
+
+        ``LogLocked`` if a compaction takes longer than ``timeout_ms``; ``CorruptRecord``,
+        ``MissingCodec`` for what can't be read: all else was erased; ``ConfigError``,
+        ``TopicNotFound``, ``ReadOnlyLog``, ``StorageError``. After an error, call it again.
+        """
+        require_count("timeout_ms", timeout_ms, 0)
+        if tombstones is not None:
+            require_bool("tombstones", tombstones)
+        from pylog.cleaner.erasure import erase_keys  # rarely needed
+
+        return erase_keys(self.manager, topic, keys, tombstones, timeout_ms, progress)
 
     # Groups
 

@@ -6,17 +6,31 @@ import argparse
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pylog.cli.exits import OK, UsageError, code_of
+from pylog.cli.exits import OK, PROBLEM, UsageError, code_of
 from pylog.cli.options import Commands, log_options, open_log, topic_config, whole_number
-from pylog.cli.output import complain, count_text, print_answer, print_line, print_table
+from pylog.cli.output import (
+    complain,
+    count_text,
+    duration_text,
+    print_answer,
+    print_line,
+    print_table,
+    size_text,
+    time_text,
+)
 from pylog.cli.transactions import open_fields, open_text
 from pylog.errors import CorruptRecord, PylogError, StorageError, TopicExists, TopicNotFound
 
 if TYPE_CHECKING:
     from pylog.catalog import TopicDescription
+    from pylog.cleaner.description import PartitionDescription
     from pylog.log import Log
     from pylog.transaction.descriptions import OpenTransactionDescription
 
+_TITLES = (
+    "  partition", "earliest", "latest", "segments", "size", "other files", "oldest record", "newest record", "span", "open",
+    "dirty",
+)  # fmt: skip
 _CONFIG_HELP = "an option of the topic, as segment.bytes=1048576 or segment_bytes=1048576; may be repeated"
 
 
@@ -38,7 +52,7 @@ def add_parser(commands: Commands) -> None:
     _add_exclusion(listing)
     listing.set_defaults(run=_list)
 
-    describe = verbs.add_parser("describe", parents=log, help="partitions and configuration of topics")
+    describe = verbs.add_parser("describe", parents=log, help="partitions, sizes and configuration of topics")
     describe.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
     _add_exclusion(describe)
     describe.set_defaults(run=_describe)
@@ -100,7 +114,11 @@ def _describe(arguments: argparse.Namespace) -> int:
                 code = code_of(error)
                 continue
             found, problem = _open_transactions(log, name)
-            _print_topic(topic, found, arguments.json)
+            partitions = log.describe_partitions(name)
+            _print_topic(topic, found, partitions, arguments.json)
+            for damaged in (each for each in partitions if each.problem):
+                complain("error", f"{name}-{damaged.partition}: {damaged.problem}")
+                code = code or PROBLEM
             if problem is not None:
                 complain("error", f"the open transactions of {name} are not known: {problem}")
                 code = code_of(problem)
@@ -115,15 +133,42 @@ def _open_transactions(log: Log, topic: str) -> tuple[list[OpenTransactionDescri
         return None, error
 
 
-def _print_topic(topic: TopicDescription, found: list[OpenTransactionDescription] | None, as_json: bool) -> None:
+def _print_topic(
+    topic: TopicDescription,
+    found: list[OpenTransactionDescription] | None,
+    partitions: list[PartitionDescription],
+    as_json: bool,
+) -> None:
     here = "" if topic.present is None else f" (here: {', '.join(map(str, topic.present))})"
     text = f"{topic.name}  {count_text(topic.partitions, 'partition')}{here}  id {topic.id or '-'}"
     transactions = None if found is None else [open_fields(each) for each in found]
-    print_answer(as_json, {**_fields(topic), "open_transactions": transactions}, text)
+    details = [_partition_fields(each) for each in partitions]
+    print_answer(as_json, {**_fields(topic), "open_transactions": transactions, "partition_details": details}, text)
     if not as_json:
         print_table(("  option", "value"), [(f"  {option}", value) for option, value in topic.config.as_dict().items()])
+        print_table(_TITLES, [_row(each) for each in partitions])
         if found:
             print_line(f"  {count_text(len(found), 'open transaction')}, the oldest: {open_text(found[0])}")
+
+
+def _partition_fields(found: PartitionDescription) -> dict[str, Any]:
+    fields = {name: value for name, value in found._asdict().items() if name != "topic"}
+    ends = {name: None if fields[name] is None else fields[name]._asdict() for name in ("oldest", "newest")}
+    return {**fields, **ends, "time_span_ms": found.time_span_ms}
+
+
+def _row(found: PartitionDescription) -> tuple[object, ...]:
+    """One partition. ``-``: unknown, or there is none."""
+    span = found.time_span_ms
+    dirty = "-" if found.dirty_bytes is None else f"{size_text(found.dirty_bytes)} from {found.first_dirty_offset}"
+    numbers = (found.log_start_offset, found.latest_offset, found.segments)
+    return (
+        f"  {found.partition}", *("-" if number is None else number for number in numbers),
+        *("-" if size is None else size_text(size) for size in (found.size_bytes, found.other_bytes)),
+        *(time_text(None if end is None else end.timestamp_ms) for end in (found.oldest, found.newest)),
+        "-" if span is None else duration_text(span), "-" if found.open_transactions is None else found.open_transactions,
+        dirty,
+    )  # fmt: skip
 
 
 def _alter(arguments: argparse.Namespace) -> int:

@@ -73,12 +73,12 @@ def clean(view: BatchView, judged: Judged, rules: Rules) -> Cleaned:
         left = newest_records(rules.newest, view, 0 if header.is_control else rules.end, drops_tombstones=is_past)
     dropped = header.count - left.kept
     if not left.kept:
-        return Cleaned(_emptied(header) if _is_kept_empty(header, rules) else None, 0, dropped)
+        return Cleaned(emptied(header) if _is_kept_empty(header, rules) else None, 0, dropped)
     if horizon_ms is None and (left.has_tombstones or (judged.is_unneeded and header.is_control)):
         batch = _with_horizon(view, left, rules.time_ms + rules.delete_retention_ms)
     elif dropped:
         latest_ms = header.max_timestamp_ms if header.is_log_append_time else left.latest_ms
-        batch = _made(header, left.payload, header.attributes, header.base_timestamp_ms, latest_ms, left.kept)
+        batch = made(header, left.payload, header.attributes, header.base_timestamp_ms, latest_ms, left.kept)
     else:
         return Cleaned(view.buffer, left.kept, 0, header.is_control)
     return Cleaned(batch, left.kept, dropped, header.is_control)
@@ -96,9 +96,10 @@ def _is_kept_empty(header: BatchHeader, rules: Rules) -> bool:
     return header.is_control and header.producer_epoch == last.epoch
 
 
-def _emptied(header: BatchHeader) -> bytearray:
+def emptied(header: BatchHeader) -> bytearray:
+    """The batch without records: its header stays."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT)
-    return _made(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp_ms, 0)
+    return made(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp_ms, 0)
 
 
 def _with_horizon(view: BatchView, left: NewestRecords, horizon_ms: int) -> bytearray:
@@ -121,10 +122,10 @@ def _with_horizon(view: BatchView, left: NewestRecords, horizon_ms: int) -> byte
     if not header.is_log_append_time:
         latest_ms = max(record.timestamp_ms for record in records)
     attributes = header.attributes | DELETE_HORIZON_BIT
-    return _made(header, payload, attributes, horizon_ms, latest_ms, len(records))
+    return made(header, payload, attributes, horizon_ms, latest_ms, len(records))
 
 
-def _made(header: BatchHeader, payload: Buffer, attributes: int, base_ms: int, latest_ms: int, count: int) -> bytearray:
+def made(header: BatchHeader, payload: Buffer, attributes: int, base_ms: int, latest_ms: int, count: int) -> bytearray:
     """A batch of this payload, which is compressed here, with the offsets and the producer of ``header``."""
     batch = bytearray(HEADER_BYTES) + (
         payload if attributes & CODEC_MASK == NONE else compress(header.codec, payload, None)

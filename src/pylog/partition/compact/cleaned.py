@@ -16,7 +16,7 @@ from pylog.index import AbortedTransaction, encode_transactions
 from pylog.interrupts import own
 from pylog.partition.compact.gathered import GatheredFile
 from pylog.partition.directory import PartitionDirectory, PartitionSettings
-from pylog.segment import SealBuilder
+from pylog.segment import AbortedDigest, SealBuilder
 from pylog.segment.naming import CLEANED, SEAL, TRANSACTION_INDEX, is_leftover
 from pylog.segment.seal import encode
 from pylog.segment.writer import SegmentWriter
@@ -64,13 +64,16 @@ class CleanedSegment:
         """The transaction ended by a marker that was added. Batches of it may be left in files that readers have open."""
         self._aborted.append(aborted)
 
-    def finish(self, next_base: int) -> None:
-        """Write what belongs to the log, and sync all of it. The next segment begins at ``next_base``."""
+    def finish(self, next_base: int, digest: AbortedDigest | None = None) -> None:
+        """Write what belongs to the log, and sync all of it. The next segment begins at ``next_base``.
+
+        ``digest`` is what the seal then says of the transaction index.
+        """
         self._writer.finish()
         for file in self._files:
             file.sync()
         self._write(TRANSACTION_INDEX, encode_transactions(self._aborted))
-        self._write(SEAL, encode(self._seal.build(next_base)))
+        self._write(SEAL, encode(self._seal.build(next_base, digest)))
 
     def _write(self, kind: str, data: bytes) -> None:
         path = self._directory.file_path(self._base, kind) + CLEANED

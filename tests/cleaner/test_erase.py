@@ -1,0 +1,118 @@
+"""``Log.erase``: all partitions of a topic, and what follows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pylog
+from pylog import Consumer, Log, Producer
+from pylog.errors import ConfigError, CorruptRecord, InvalidTopicName, ReadOnlyLog, TopicNotFound
+from tests.partition.logs import flip, log_file
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def fill(log: Log, topic: str, **options: object) -> None:
+    log.create_topic(topic, partitions=3, segment_bytes=1024, **options)
+    with Producer(log) as producer:
+        for number in range(100):
+            producer.send(topic, b"value-%d-" % (number % 10), key=b"k%d" % (number % 10))
+        for number in range(3):
+            producer.send(topic, b"value-7-", key=b"k7", partition=number)
+
+
+def bytes_in(root: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file())
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete", "none"])
+def test_the_records_go_from_every_partition(root: Path, policy: str) -> None:
+    with Log(root) as log:
+        fill(log, "t", cleanup_policy=policy)
+        ends = [log.partition("t", number).latest_offset for number in range(3)]
+        report = log.erase("t", b"k7")
+        assert (report.records, report.tombstones) == (13, 3 if "compact" in policy else 0)
+        assert [done.end_offset for done in report.partitions] == ends
+        assert b"value-7-" not in bytes_in(root)
+        found = [record for number in range(3) for record in log.partition("t", number).scan()]
+        assert [record.value for record in found if record.key == b"k7"] == [None] * report.tombstones
+        assert len(found) == 90 + report.tombstones
+        assert log.verify().problems == []
+        assert log.erase("t", [b"k7"], tombstones=True)[0][0].segments_read > 0
+
+
+def test_a_table_that_follows_learns_of_it(root: Path) -> None:
+    with Log(root) as log:
+        fill(log, "t", cleanup_policy="compact")
+        with pylog.table(log, "t") as table, pylog.table(log, "t", values="positions") as positions:
+            assert b"k7" in table
+            assert b"k7" in positions
+            log.erase("t", [b"k7", b"k8"])
+            assert {*table} == {*positions} == {b"k%d" % number for number in range(7)} | {b"k9"}
+        with pylog.table(log, "t") as table:
+            assert b"k7" not in table
+
+
+def test_groups_keep_their_positions(root: Path) -> None:
+    with Log(root) as log:
+        fill(log, "t")
+        with Consumer(log, group_id="g", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(["t"])
+            read = [consumer.poll(1.0, max_records=10) for _ in range(3)]
+            consumer.commit()
+        before = log.describe_group("g").partitions
+        log.erase("t", b"k7")
+        assert log.describe_group("g").partitions == before
+        with Consumer(log, group_id="g", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(["t"])
+            rest = []
+            while records := consumer.poll(0.2):
+                rest += records
+        seen = {(r.partition, r.offset) for some in read for r in some}
+        again = {(r.partition, r.offset) for r in rest}
+        assert not seen & again
+        assert {r.key for r in rest}.isdisjoint([b"k7"])
+        assert len({(r.partition, r.offset) for some in read for r in some if r.key != b"k7"} | again) == 90
+
+
+def test_damage_in_one_partition_is_told_after_the_others(root: Path) -> None:
+    with Log(root) as log:
+        fill(log, "t")
+        log.partition("t", 0).log.roll()
+        flip(log_file(root / "t-0"), 100)
+        with pytest.raises(CorruptRecord, match="t-0"):
+            log.erase("t", b"k7")
+        assert b"value-7-" not in bytes_in(root / "t-1") + bytes_in(root / "t-2")
+
+
+def test_what_is_refused(root: Path) -> None:
+    with Log(root) as log:
+        log.create_topic("t")
+        for keys in (None, "text", [None], ["text"], [], [b"k", None], 7):
+            with pytest.raises(ConfigError):
+                log.erase("t", keys)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError):
+            log.erase("t", b"k", tombstones=1)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError):
+            log.erase("t", b"k", timeout_ms=-1)
+        with pytest.raises(TopicNotFound):
+            log.erase("u", b"k")
+        for topic in ("__consumer_offsets", "__transaction_state"):
+            with pytest.raises(InvalidTopicName):
+                log.erase(topic, b"k")
+    with Log(root, read_only=True) as log, pytest.raises(ReadOnlyLog):
+        log.erase("t", b"k")
+
+
+def test_progress_is_all_that_was_read(root: Path) -> None:
+    with Log(root) as log:
+        fill(log, "t")
+        size_bytes = sum(log.partition("t", number).size_bytes for number in range(3))
+        done: list[int] = []
+        log.erase("t", b"absent", progress=done.append)
+        assert sum(done) == size_bytes
