@@ -122,6 +122,7 @@ class FakeConfig(NamedTuple):
     compression_type: str = "producer"
     partitioner: str = "murmur3"
     max_message_bytes: int = (1 << 20) + 12
+    writable: bool = True
 
 
 class FakeDescription(NamedTuple):
