@@ -252,7 +252,7 @@ def test_what_may_have_been_meant_is_said_of_an_option_that_no_consumer_has(log:
         ("retain_ms", r"did you mean retention_ms\?"),
         ("num_partitions", r"create_topic\(name, partitions=n\), later with add_partitions"),
         ("replication.factor", "there are no replicas"),
-        ("colour", "there are segment_bytes, .*, delete_retention_ms$"),
+        ("colour", "there are segment_bytes, .*, writable$"),
     ],
 )
 def test_what_may_have_been_meant_is_said_of_an_option_that_no_topic_has(log: Log, option: str, hint: str) -> None:

@@ -139,6 +139,20 @@ class BufferTimeout(NotAppended, TimeoutError):
     retriable = True
 
 
+class ReadOnlyTopic(NotAppended):
+    """The topic has ``writable=False``. Send to another topic, or have ``alter_topic(topic,
+    writable=True)`` called, and send again."""
+
+    @classmethod
+    def of(cls, topic: str) -> ReadOnlyTopic:
+        """For a record that was sent to ``topic``."""
+        return cls(
+            f"topic {topic!r} is read-only (writable=False), and takes no records: send to another topic, or make it writable "
+            "again with alter_topic(topic, writable=True)",
+            topic=topic, writable=False,
+        )  # fmt: skip
+
+
 class OffsetConflict(NotAppended):
     """``append(expected_offset=n)`` found another end. Read the new records, then decide again."""
 

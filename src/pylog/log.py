@@ -179,6 +179,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     def alter_topic(self, name: str, **config: Unpack[TopicOptions]) -> TopicDescription:
         """Change fields of a topic's ``TopicConfig``, at once for all processes. Durable on return.
 
+        After ``writable=False``, no process appends records, and all are on the disk;
+        ``DeliveryTimeout`` if a writer is stopped for 30 s: it is not certain yet, call again.
         ``ConfigError`` also for another ``partitioner`` of a topic with several partitions.
         """
         check_topic_options(config)

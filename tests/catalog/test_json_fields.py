@@ -76,6 +76,7 @@ TOPIC: dict[str, Callable[[Any], bool]] = {
     "config.retention_ms": lambda value: is_int(value, -1, 2**63 - 1) or value is MISSING,
     "config.retention_bytes": lambda value: is_int(value, -1, 2**63 - 1) or value is MISSING,
     "config.partitioner": lambda value: value in ("murmur3", "murmur2") or value is MISSING,
+    "config.writable": lambda value: isinstance(value, bool) or value is MISSING,
     "config.no_such_option": lambda value: value is MISSING,
     "config.cleanup": lambda value: value == {} or value is MISSING,
     "config.cleanup.retention_ms": lambda value: is_int(value, -1, 2**63 - 1) or value is MISSING,

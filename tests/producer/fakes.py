@@ -123,6 +123,7 @@ class FakeConfig(NamedTuple):
     partitioner: str = "murmur3"
     max_message_bytes: int = (1 << 20) + 12
     is_compacted: bool = False
+    writable: bool = True
 
 
 class FakeDescription(NamedTuple):

@@ -19,6 +19,7 @@ from pylog.catalog.disposal import is_own_directory, make_room, remove_all_conde
 from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, TOPIC_SUFFIX, Layout
 from pylog.catalog.manifest import write_json
 from pylog.catalog.topic import (
+    INTERNAL_TOPICS,
     TopicConfig,
     TopicDescription,
     check_new_topic_name,
@@ -127,6 +128,12 @@ class Catalog:
         check_new_topic_name(name)
         check_partition_count(partitions)
         config = self._defaults.with_changes(changes)
+        if not config.writable:
+            raise ConfigError(
+                f"topic {name!r} would be created with writable=False, and stay empty: make it read-only with alter_topic when "
+                "it has its records",
+                option="writable", value=False, topic=name,
+            )  # fmt: skip
         if not internal and not self._filesystem.exists(self._layout.topic(name)):  # else it is TopicExists
             check_no_internal_name(name)
         return self.locked(partial(self._create, name, partitions, config, prepare, retire, forget))
@@ -190,6 +197,11 @@ class Catalog:
     def _alter(self, name: str, changes: Mapping[str, Any], announce: Announce) -> TopicDescription:
         topic = self.describe(name, _NO_ADVICE)
         config = topic.config.with_changes(changes)
+        if not config.writable and name in INTERNAL_TOPICS:
+            raise InvalidTopicName(
+                f"{name!r} can't be read-only: commits and transactions of this log are written to it; take another topic",
+                name=name,
+            )
         before, after = topic.config.partitioner, config.partitioner
         if before != after and topic.partitions > 1:
             raise ConfigError(

@@ -66,6 +66,7 @@ class TopicOptions(TypedDict, total=False):
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
     delete_retention_ms: int
+    writable: bool
 
 
 class TopicConfig(NamedTuple):
@@ -87,7 +88,10 @@ class TopicConfig(NamedTuple):
     counts from the record's timestamp (``record``) or from the append (``append``).
 
     ``cleanup_policy``: ``delete`` obeys retention, ``compact`` keeps the newest record of each key,
-    ``compact,delete`` does both, ``none`` nothing. The last four options are Kafka's, for compaction.
+    ``compact,delete`` does both, ``none`` nothing. The next four options are Kafka's, for compaction.
+
+    ``writable=False`` makes it read-only: no process appends records. Its transactions end, and its
+    policies stay in force; ``cleanup_policy="none"`` keeps what it has.
     """
 
     segment_bytes: int = 128 << 20
@@ -107,6 +111,7 @@ class TopicConfig(NamedTuple):
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = INT64_MAX
     delete_retention_ms: int = 86_400_000
+    writable: bool = True
 
     def with_changes(self, changes: Mapping[str, Any]) -> TopicConfig:
         """A changed copy. ``ConfigError`` for unknown options and values out of range."""
@@ -152,6 +157,12 @@ class TopicConfig(NamedTuple):
         _check_range("min_compaction_lag_ms", self.min_compaction_lag_ms, 0, INT64_MAX)
         _check_range("max_compaction_lag_ms", self.max_compaction_lag_ms, 1, INT64_MAX)
         _check_range("delete_retention_ms", self.delete_retention_ms, 0, INT64_MAX)
+        if not isinstance(self.writable, bool):
+            raise ConfigError(
+                f"writable={reprlib.repr(self.writable)}, expected True or False",
+                option="writable",
+                value=self.writable,
+            )
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise ConfigError(
                 f"min_compaction_lag_ms={self.min_compaction_lag_ms} is more than "

@@ -21,9 +21,10 @@ _TOPIC_ID = re.compile("[A-Za-z0-9_-]{1,64}")
 _SLOTS, _SLOTS_VERSION = "commit_slots", 2  # version 1 is not recorded
 _CLEANUP = "cleanup"
 _LIMITS = ("retention_ms", "retention_bytes")
+_WRITABLE = "writable"  # only recorded if it is false: versions that would write to the topic refuse it
 _FIRST = TopicConfig._fields[: TopicConfig._fields.index("partitioner") + 1]
 """The options of the first versions."""
-_OF_CLEANUP = tuple(option for option in TopicConfig._fields if option in _LIMITS or option not in _FIRST)
+_OF_CLEANUP = tuple(option for option in TopicConfig._fields if option in _LIMITS or option not in (*_FIRST, _WRITABLE))
 
 
 def read_topic(filesystem: FileSystem, name: str, path: str) -> TopicDescription:
@@ -46,7 +47,7 @@ def read_topic(filesystem: FileSystem, name: str, path: str) -> TopicDescription
     cleanup = config.pop(_CLEANUP, {})
     if not isinstance(cleanup, dict):
         raise damaged_field(path, f"config.{_CLEANUP}", cleanup, "an object")
-    first = _checked(path, "config", TopicConfig(partitioner=MURMUR3), config, _FIRST)
+    first = _checked(path, "config", TopicConfig(partitioner=MURMUR3), config, (*_FIRST, _WRITABLE))
     first = first.with_changes(ignored_limits(path, config))
     now = _checked(path, f"config.{_CLEANUP}", first, cleanup, _OF_CLEANUP)
     return TopicDescription(name, topic_id, partitions, now)
@@ -77,6 +78,8 @@ def topic_content(topic: TopicDescription) -> dict[str, Any]:
     config.update((option, getattr(default, option)) for option in _LIMITS)  # as every version writes them
     if config["partitioner"] == MURMUR3:  # older versions do this without the option, and refuse it
         del config["partitioner"]
+    if config[_WRITABLE]:
+        del config[_WRITABLE]
     changed = {option: value for option, value in cleanup.items() if value != getattr(default, option)}
     if changed:
         config[_CLEANUP] = changed

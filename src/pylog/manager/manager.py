@@ -140,7 +140,17 @@ class LogManager:
 
     def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicDescription:
         """See ``Log.alter_topic``."""
-        return self._writable_catalog().alter(name, config, self._announce)
+        altered = self._writable_catalog().alter(name, config, self._announce)
+        if not altered.config.writable:
+            for number in altered.numbers:
+                self._end_appends(self.partition(name, number))
+        return altered
+
+    def _end_appends(self, partition: PartitionLog) -> None:
+        """With the lock once: the appends of those that have not read the topic's settings again are over. Then
+        sync what is there: a power failure takes nothing from a read-only topic."""
+        partition.settle(int(_LOCK_TIMEOUT_S * 1000))
+        partition.sync(partition.latest_offset)
 
     def add_partitions(self, name: str, total: int) -> TopicDescription:
         """See ``Log.add_partitions``."""

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from pylog.codec.compression import codec_id, compress
-from pylog.errors import BufferTimeout, Closed, ConfigError, InvalidPartition, TopicNotFound
+from pylog.errors import BufferTimeout, Closed, ConfigError, InvalidPartition, ReadOnlyTopic, TopicNotFound
 from pylog.interrupts import own
 from pylog.producer.buffer import IncompleteBatches, PartitionBuffer, TopicBuffers
 from pylog.producer.buffer_pool import BufferPool
@@ -112,7 +112,7 @@ class TopicCache:
         for name, topic in list(self.known.items()):
             try:
                 self.known[name] = self._read(name, topic)
-            except own(TopicNotFound, ConfigError):  # the next send to it asks again and raises this
+            except own(TopicNotFound, ReadOnlyTopic, ConfigError):  # the next send to it asks again and raises this
                 del self.known[name]
 
     def current(self, buffer: PartitionBuffer, now_s: float) -> PartitionBuffer:
@@ -147,6 +147,8 @@ class TopicCache:
     def _read(self, name: str, topic: TopicBuffers | None) -> TopicBuffers:
         """The topic as the catalog has it now: ``topic`` updated, or a new one."""
         description = self._log.topic_to_send_to(name) if topic is None else self._log.describe_topic(name)
+        if not description.config.writable:
+            raise ReadOnlyTopic.of(name)
         partitioner = self._config.partitioner
         key_hash = partitioner.key_hash(name, description.config.partitioner)
         if topic is None or topic.id != description.id:

@@ -43,6 +43,14 @@ MUTANTS = (
         (f"{_PUBLICATION}::test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication",),
     ),
     Mutant(
+        "a topic is read-only before the append under way is over",
+        "manager/manager.py",
+        "        partition.settle(int(_LOCK_TIMEOUT_S * 1000))\n        partition.sync(",
+        "        partition.sync(",
+        "a record is appended to a topic that is read-only",
+        ("tests/catalog/test_read_only_topics.py::test_the_call_waits_for_an_append_under_way",),
+    ),
+    Mutant(
         "a lock stays taken after an exception",
         "partition/write/lock.py",
         "                self._to_release.release()\n",

@@ -21,6 +21,7 @@ from pylog.errors import (
     OffsetConflict,
     OffsetOutOfRange,
     PylogError,
+    ReadOnlyTopic,
     RecordTooLarge,
     StorageError,
     StorageFull,
@@ -121,6 +122,8 @@ class PartitionWriter:
             if earlier is not None:
                 timestamp_ms = -1 if append_time is None else earlier.timestamp_ms
                 return AppendResult(earlier.first_offset, earlier.last_offset, timestamp_ms, True)
+        if not settings.writable and not is_control:  # a transaction still ends
+            raise ReadOnlyTopic.of(self._directory.topic_partition.topic)
         is_due = segment.is_due_to_roll(header, settings.segment_bytes, settings.segment_ms, self._now_ms)
         try:
             if is_due:
