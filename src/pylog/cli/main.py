@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from pylog import __version__
-from pylog.cli import consume, dump, exits, groups, maintain, produce, records, stats, topics, transactions, verify
+from pylog.cli import backup, consume, dump, exits, groups, maintain, produce, records, stats, topics, transactions, verify
 from pylog.cli.exits import InputError, Terminated, UsageError, code_of
 from pylog.cli.kafka_options import hints
 from pylog.cli.output import complain
@@ -138,7 +138,7 @@ def _parser() -> Parser:
     parser.add_argument("--log", metavar="DIR", default=None, help="the directory of the log (default: $PYLOG_LOG)")
     parser.add_argument("--json", action="store_true", default=False, help="one JSON object per line")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (topics, produce, consume, records, groups, transactions, maintain, dump, verify, stats):
+    for command in (topics, produce, consume, records, groups, transactions, maintain, backup, dump, verify, stats):
         command.add_parser(commands)
     return parser
 
