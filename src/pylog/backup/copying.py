@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-from pylog.backup.cut import TIMEOUT_MS
+from pylog.backup.cut import TIMEOUT_MS, vanished
 from pylog.codec.format import INT64_MAX
 from pylog.errors import CorruptSegment, ForkedHandle, StorageError
 from pylog.interrupts import own
@@ -77,7 +77,7 @@ class PartitionCopy:
         try:
             newest = sorted(offsets_of(self._directory.names(), SNAPSHOT))[-_SNAPSHOTS:]
         except own(FileNotFoundError) as error:
-            raise self._directory.missing(error) from error
+            raise vanished(self._directory, error) from error
         for offset in newest:
             self._copy_file(file_name(offset, SNAPSHOT))
 
@@ -87,7 +87,10 @@ class PartitionCopy:
         Retention may delete records meanwhile: then the copy begins later. ``TopicNotFound`` if the topic was deleted.
         ``CorruptSegment`` for damage, ``StorageError``.
         """
-        state = self._copy_segments(state)
+        try:
+            state = self._copy_segments(state)
+        except own(FileNotFoundError) as error:
+            raise vanished(self._directory, error) from error
         if state.active_base not in self._done:
             self._target.open_appendable(file_path(self._path, state.active_base, LOG)).close()
         single = (EPOCH_CHECKPOINT, PARTITION_METADATA, CLEANER_CHECKPOINT, file_name(state.active_base, SNAPSHOT))
@@ -118,7 +121,7 @@ class PartitionCopy:
                 now = self._partition.writable().recovered(TIMEOUT_MS).log_start_offset
                 tries = 0 if now > start else tries + 1
                 if tries > _LISTINGS_MAX:
-                    raise self._directory.missing(error) from error
+                    raise
                 start = max(start, now)
 
     def _copy_listed(self, state: CommitState, start: int) -> None:

@@ -14,11 +14,12 @@ from typing import NamedTuple
 from pylog.backup.record import read_topic_files
 from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, TOPIC_SUFFIX
 from pylog.checks import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from pylog.errors import LogLocked, TopicNotFound
+from pylog.errors import LogLocked, PylogError, TopicNotFound
 from pylog.interrupts import own
 from pylog.manager.manager import LogManager
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import CommitState
+from pylog.partition.directory import PartitionDirectory
 from pylog.partition.partition_log import PartitionLog
 from pylog.segment.naming import CLEANER_LOCK
 from pylog.storage import FileLock, acquire
@@ -36,6 +37,12 @@ class Cut(NamedTuple):
     compacted: frozenset[str]
 
 
+def vanished(directory: PartitionDirectory, error: FileNotFoundError) -> PylogError:
+    """The error for a missing file of a partition. ``TopicNotFound`` is raised if its topic is gone."""
+    directory.check_topic()
+    return directory.missing(error)
+
+
 class CleanerLocks:
     """Keeps compaction away from partitions: it would drop what newer records, beyond the cut, replace."""
 
@@ -44,19 +51,22 @@ class CleanerLocks:
         self._held: dict[TopicPartition, FileLock] = {}
 
     def hold(self, partition: PartitionLog) -> None:
-        """Wait for a compaction under way, and finish the swap of one that has died. ``LogLocked``."""
+        """Wait for a compaction under way, and finish the swap of one that has died. ``LogLocked``, ``TopicNotFound``."""
         if partition.topic_partition in self._held:
             return
-        path = f"{partition.directory.path}/{CLEANER_LOCK}"
-        lock = partition.directory.filesystem.lock(path)
+        directory = partition.directory
+        path = f"{directory.path}/{CLEANER_LOCK}"
+        try:
+            lock = directory.filesystem.lock(path)
+        except own(FileNotFoundError) as error:
+            raise vanished(directory, error) from error
+        self._held[partition.topic_partition] = lock
         if not acquire(lock, self._clock, COMPACTION_TIMEOUT_S) or not lock.is_in_place():
-            lock.close()
-            partition.directory.check_topic()
+            directory.check_topic()
             raise LogLocked(
                 f"{path} stayed locked for {COMPACTION_TIMEOUT_S:g} s: the partition is being compacted; try again",
                 path=path, timeout_s=COMPACTION_TIMEOUT_S,
             )  # fmt: skip
-        self._held[partition.topic_partition] = lock
         partition.writable().change_segments(lambda _, state: state, TIMEOUT_MS)
 
     def release(self, partition: PartitionLog) -> None:

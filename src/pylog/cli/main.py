@@ -17,7 +17,20 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from pylog import __version__
-from pylog.cli import backup, consume, dump, exits, groups, maintain, produce, records, stats, topics, transactions, verify
+from pylog.cli import (
+    backup,
+    consume,
+    dump,
+    exits,
+    groups,
+    maintain,
+    produce,
+    records,
+    stats,
+    topics,
+    transactions,
+    verify,
+)
 from pylog.cli.exits import InputError, Terminated, UsageError, code_of
 from pylog.cli.kafka_options import hints
 from pylog.cli.output import complain
