@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pylog.backup.cut import TIMEOUT_MS, vanished
 from pylog.codec.format import INT64_MAX
 from pylog.errors import CorruptSegment, ForkedHandle, StorageError
+from pylog.index import TransactionIndexReader, encode_transactions
 from pylog.interrupts import own
 from pylog.limits import FETCH_BYTES
 from pylog.partition.commit_slots import CommitSlots, CommitState
@@ -36,7 +37,7 @@ from pylog.segment.naming import (
     file_path,
     offsets_of,
 )
-from pylog.storage import FileSystem
+from pylog.storage import FileSystem, write_atomically
 
 _SIDE_KINDS = (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT, SEAL)
 _LISTINGS_MAX = 5  # without an advance of the log start
@@ -154,8 +155,11 @@ class PartitionCopy:
         tally.copied_segments += 1
         size = state.written_end if not is_closed else self._source.size(self._directory.file_path(base, LOG))
         self._copy_log(base, following, size, is_closed=is_closed)
-        for kind in _SIDE_KINDS if is_closed else ():
-            self._copy_file(file_name(base, kind))
+        if is_closed:
+            for kind in _SIDE_KINDS:
+                self._copy_file(file_name(base, kind))
+        else:
+            self._copy_aborted(base, state.log_end_offset)
 
     def _copy_log(self, base: int, following: int, size: int, *, is_closed: bool) -> None:
         directory = self._directory
@@ -180,6 +184,19 @@ class PartitionCopy:
                     path=reader.path, position=position, offset=offset, expected=following,
                 )  # fmt: skip
             target.sync()
+
+    def _copy_aborted(self, base: int, end: int) -> None:
+        """The transaction index of the last segment, as it was at the cut: with the markers before ``end``."""
+        try:
+            file = self._source.open_readable(self._directory.file_path(base, TRANSACTION_INDEX))
+        except own(FileNotFoundError):
+            return
+        with closing(TransactionIndexReader(file)) as index:
+            aborted = [each for each in index.entries() if each.last_offset < end]
+        if aborted:
+            data = encode_transactions(aborted)
+            write_atomically(self._target, file_path(self._path, base, TRANSACTION_INDEX), data)
+            self._tally.copied_bytes += len(data)
 
     # Files
 

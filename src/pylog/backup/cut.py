@@ -88,11 +88,13 @@ def take_cut(manager: LogManager, locks: CleanerLocks, prepare: Callable[[Partit
     """
     prepared: dict[TopicPartition, PartitionLog] = {}
     for _ in range(_TRIES_MAX):
-        files = _topic_files(manager)
         try:
+            files = _topic_files(manager)
             partitions, compacted = _prepared(manager, locks, prepare, prepared)
         except own(TopicNotFound):
             continue  # deleted meanwhile
+        if files is None:
+            continue
         cut = manager.with_topics_fixed(partial(_cut_of, manager, files, partitions, compacted))
         if cut is not None:
             return cut
@@ -103,9 +105,13 @@ def take_cut(manager: LogManager, locks: CleanerLocks, prepare: Callable[[Partit
     )  # fmt: skip
 
 
-def _topic_files(manager: LogManager) -> dict[str, bytes]:
-    """Those of deleted topics, too: whoever opens the copy finishes their deletion."""
-    return read_topic_files(manager.filesystem, manager.layout, TOPIC_SUFFIX, DELETED_TOPIC_SUFFIX)
+def _topic_files(manager: LogManager) -> dict[str, bytes] | None:
+    """Those of deleted topics, too: whoever opens the copy finishes their deletion. None if some were just removed."""
+    try:
+        return read_topic_files(manager.filesystem, manager.layout, TOPIC_SUFFIX, DELETED_TOPIC_SUFFIX)
+    except own(FileNotFoundError):
+        manager.topics()  # the log itself is there
+        return None
 
 
 def _prepared(
@@ -134,10 +140,7 @@ def _cut_of(
     manager: LogManager, files: dict[str, bytes], partitions: Sequence[PartitionLog], compacted: frozenset[str]
 ) -> Cut | None:
     """None if the topics are others than ``files`` now."""
-    try:
-        if _topic_files(manager) != files:
-            return None
-    except own(FileNotFoundError):
+    if _topic_files(manager) != files:
         return None
     deciding = [each for each in partitions if each.topic == TRANSACTIONS_TOPIC]
     others = sorted((each for each in partitions if each.topic != TRANSACTIONS_TOPIC), key=_is_data)
