@@ -29,7 +29,7 @@ HOUSE = """
     cli | aio | spark | testing | outbox | tables
     log | producer | consumer
     transaction
-    group | cleaner | replication
+    group | cleaner | backup | replication
     manager
     partition | catalog
     segment

@@ -15,7 +15,7 @@ In short::
 #   cli  spark  testing  outbox  tables   the command line; Spark; a pytest plugin; an outbox; tables
 #   log  producer  consumer         the public face; batching and sending; fetching and iterating
 #   transaction                     states, decisions and owners of transactions
-#   group  cleaner                  members and offsets of consumer groups; what retention deletes
+#   group  cleaner  backup          members and offsets of consumer groups; what retention deletes; copies of a log
 #   manager                         one open log: partitions, waiting, producer ids, opening, checks
 #   partition  catalog              appending and reading under one lock; topics and their settings
 #   segment                         one .log file with its indexes: written, read, scanned

@@ -263,6 +263,11 @@ class Wakeup(PylogError):
     retriable = True
 
 
+class NotABackup(PylogError):
+    """A backup would replace this directory, and it holds something else than an unchanged copy of
+    this log. Name another one, or remove it if nothing in it is needed."""
+
+
 # The disk
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from pylog.backup.report import BackupReport
     from pylog.catalog import Manifest
     from pylog.catalog.settings import LogSettings
     from pylog.catalog.topic import TopicOptions
@@ -349,6 +350,18 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         wanted = require_several("topics", topics)
         names = [name if isinstance(name, str) else check_topic_name(name) for name in wanted]
         return _with_notes(self.manager, self.manager.find_problems(names, progress, report), report)
+
+    def backup(self, path: str | Path, progress: Callable[[int], object] | None = None) -> BackupReport:
+        """Copy the log, which may be in use, to the directory ``path``: a log with every record that was
+        acknowledged before this call, and each transaction as a whole or not at all. Durable on return.
+
+        An unchanged earlier copy there is replaced at the end, in one step; its sealed segments are kept, not
+        copied. ``progress`` gets the number of bytes of segments since its last call. ``NotABackup``,
+        ``ConfigError``, ``LogLocked``, ``ReadOnlyLog``, ``CorruptRecord``, ``StorageFull``.
+        """
+        from pylog.backup.backup import back_up
+
+        return back_up(self.manager, path, bool if progress is None else progress)
 
     def close(self) -> None:
         """Write what this log's producers have buffered, and close all files. May be repeated."""

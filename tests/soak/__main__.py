@@ -22,7 +22,17 @@ from typing import NamedTuple
 
 from tests.fuzz import soak as fuzz
 from tests.simulation import soak as simulation
-from tests.soak import chaos, full_disk, group_chaos, overload, retention, signal_trials, spark_copy, transactions
+from tests.soak import (
+    backups,
+    chaos,
+    full_disk,
+    group_chaos,
+    overload,
+    retention,
+    signal_trials,
+    spark_copy,
+    transactions,
+)
 from tests.soak.part import Run, run_apart
 
 TURN_S = 900.0  # of all parts together; a history that is checked at its end must not grow for hours
@@ -49,6 +59,7 @@ PARTS = {
     "transactions-simulated": Part(3, simulation.transactions, 24 * 3600),
     "retention": Part(4, retention.run, 24 * 3600),
     "retention-100-topics": Part(1, retention.run_hundred_topics),
+    "backup": Part(2, backups.run),
     "full-disk": Part(1, full_disk.run),
     "power-cuts": Part(6, simulation.power_cuts),
     "simulated-kills": Part(1, simulation.kills),

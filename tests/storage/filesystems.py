@@ -177,6 +177,14 @@ class Faulty(StandIn):
         super().replace(source, target)
         self.hook("replaced", target)
 
+    def exchange(self, first: str, second: str) -> None:
+        self.happens("exchange", second)
+        super().exchange(first, second)
+
+    def link(self, source: str, target: str) -> None:
+        self.happens("link", target)
+        super().link(source, target)
+
     def remove(self, path: str) -> None:
         self.happens("remove", path)
         super().remove(path)

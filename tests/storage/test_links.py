@@ -28,6 +28,8 @@ CALLS: dict[str, Callable[[FileSystem, str], object]] = {
     "names": lambda fs, place: fs.names(place),
     "make_directory": lambda fs, place: fs.make_directory(f"{place}/made"),
     "replace": lambda fs, place: fs.replace(f"{place}/f", f"{place}/g"),
+    "exchange": lambda fs, place: fs.exchange(f"{place}/f", f"{place}/d"),
+    "link": lambda fs, place: fs.link(f"{place}/f", f"{place}/g"),
     "remove": lambda fs, place: fs.remove(f"{place}/f"),
     "remove_directory": lambda fs, place: fs.remove_directory(f"{place}/d"),
     "sync_directory": lambda fs, place: fs.sync_directory(place),

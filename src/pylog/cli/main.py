@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from pylog import __version__
 from pylog.cli import (
+    backup,
     consume,
     dump,
     erase,
@@ -151,7 +152,9 @@ def _parser() -> Parser:
     parser.add_argument("--log", metavar="DIR", default=None, help="the directory of the log (default: $PYLOG_LOG)")
     parser.add_argument("--json", action="store_true", default=False, help="one JSON object per line")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
-    for command in (topics, produce, consume, records, erase, groups, transactions, maintain, dump, verify, stats):
+    for command in (
+        topics, produce, consume, records, erase, groups, transactions, maintain, backup, dump, verify, stats,
+    ):  # fmt: skip
         command.add_parser(commands)
     return parser
 

@@ -217,6 +217,10 @@ class LogManager:
         write = partial(write_settings, self.filesystem, self.layout.settings, changed)
         return self._writable_catalog().locked(write)
 
+    def with_topics_fixed(self, work: Callable[[], Part]) -> Part:
+        """Call ``work`` while no process creates, changes or deletes a topic. ``ReadOnlyLog``, ``LogLocked``."""
+        return self._writable_catalog().locked(work)
+
     def catalog_version(self) -> int:
         """A number that changes when any process changes a topic. Costs one stat."""
         self.check_open()

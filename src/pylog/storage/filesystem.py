@@ -181,6 +181,18 @@ class FileSystem(Protocol):
     def replace(self, source: str, target: str) -> None:
         """Rename, replacing the target."""
 
+    def exchange(self, first: str, second: str) -> None:
+        """Let two existing names lead to each other's file or directory, in one step as ``replace``.
+
+        ``StorageError`` if the filesystem can't (errno ``EINVAL``, ``ENOSYS`` or ``ENOTSUP``).
+        """
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file another, new name. From then on ``open_appendable`` refuses both names.
+
+        ``StorageError`` if the filesystem can't, or the name exists.
+        """
+
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""
 

@@ -31,7 +31,9 @@ from pylog.storage.open_safely import (
     status_around,
 )
 from pylog.storage.os_errors import storage_error, translated
+from pylog.storage.os_exchange import exchange
 from pylog.storage.os_lock import OsFileLock, is_held
+from pylog.storage.os_mounts import mount_kind, read_of_proc
 from pylog.storage.os_watch import watch_files
 
 NETWORK_FILESYSTEMS = frozenset({
@@ -41,7 +43,6 @@ NETWORK_FILESYSTEMS = frozenset({
 """The system's names of filesystem types whose locks between hosts are not reliable."""
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_MOUNTS = "/proc/self/mountinfo"
 _LARGE_BYTES = 64 << 10  # for longer reads, ask for the file's size first
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache
@@ -280,6 +281,20 @@ class OsFileSystem:
         ):
             os.replace(old, new, src_dir_fd=before, dst_dir_fd=after)
 
+    def exchange(self, first: str, second: str) -> None:
+        with (
+            reached(self._root, "exchange", first) as (before, one, _),
+            reached(self._root, "exchange", second) as (after, other, _),
+        ):
+            exchange(one, before, other, after)
+
+    def link(self, source: str, target: str) -> None:
+        with (
+            reached(self._root, "link", target) as (after, new, _),
+            reached(self._root, "link", source) as (before, old, _),
+        ):
+            os.link(old, new, src_dir_fd=before, dst_dir_fd=after, follow_symlinks=False)
+
     def remove(self, path: str) -> None:
         with suppress(FileNotFoundError), reached(self._root, "remove", path) as (directory, name, _):
             os.unlink(name, dir_fd=directory)
@@ -305,12 +320,12 @@ class OsFileSystem:
         return os.access(path, os.W_OK | os.X_OK) and not os.statvfs(path).f_flag & os.ST_RDONLY
 
     def kind(self, path: str) -> str:
-        return _mount_kind(_resolved(path))
+        return mount_kind(_resolved(path))
 
     def boot_id(self) -> str:
         """``StorageError`` if unreadable now: another id would wrongly mean another boot."""
         try:
-            return _read_of_proc(_BOOT_ID).strip()
+            return read_of_proc(_BOOT_ID).strip()
         except own(FileNotFoundError):
             return sys.platform  # every boot looks the same: only CRCs find a torn tail
 
@@ -376,25 +391,3 @@ def _open_directory(name: str, path: str, above: int | None, no_follow: int) -> 
         if no_follow and is_link(path):
             raise link_refused(path) from error
         raise
-
-
-def _read_of_proc(path: str) -> str:
-    """Read a file that only Linux has: ``FileNotFoundError`` elsewhere, else ``StorageError``."""
-    with translated("read", path), with_descriptor(open, path, encoding="utf-8", errors="surrogateescape") as file:
-        content: str = file.read()
-    return content
-
-
-def _mount_kind(path: str) -> str:
-    """The mount's type, from Linux's ``/proc/self/mountinfo`` (proc(5)); "" on other systems."""
-    try:
-        lines = _read_of_proc(_MOUNTS).splitlines()
-    except own(FileNotFoundError):
-        return ""
-    best, kind = "", ""
-    for line in lines:
-        fields = line.split(" ")
-        mount = fields[4].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
-        if (path == mount or path.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
-            best, kind = mount, fields[fields.index("-") + 1]
-    return kind

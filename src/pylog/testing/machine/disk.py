@@ -36,13 +36,16 @@ class Cut(NamedTuple):
 class Rename(NamedTuple):
     """One change of names in a directory: ``removed`` is gone, ``added`` leads to ``node``.
 
-    A creation only adds, a removal only removes, a rename inside a directory does both.
+    A creation only adds, a removal only removes, a rename inside a directory does both. An exchange also
+    lets the name ``other`` lead to ``other_node``.
     """
 
     sequence: int
     removed: str | None
     added: str | None
     node: File | Directory | None
+    other: str | None = None
+    other_node: File | Directory | None = None
 
 
 class File:
@@ -134,6 +137,8 @@ def apply_rename(entries: dict[str, File | Directory], change: Rename) -> None:
         entries.pop(change.removed, None)
     if change.added is not None and change.node is not None:
         entries[change.added] = change.node
+    if change.other is not None and change.other_node is not None:
+        entries[change.other] = change.other_node
 
 
 def walk(root: File | Directory) -> Iterator[tuple[str, File | Directory]]:
@@ -161,6 +166,7 @@ class Disk:
         self.sequence = 0
         self.removed: list[File] = []  # a later file may get their blocks and content
         self.numbers = numbers
+        self.has_links = False  # whether a file may have two names
 
     def next_number(self) -> int:
         self.numbers += 1
@@ -185,6 +191,16 @@ class Disk:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             node = found
         return node
+
+    def names_of(self, file: File) -> int:
+        """How many names the file has."""
+        count, waiting = 0, [self.root]
+        while waiting:
+            for node in waiting.pop().entries.values():
+                count += node is file
+                if isinstance(node, Directory):
+                    waiting.append(node)
+        return count
 
     def look(self, path: str) -> File | Directory | None:
         """The node at ``path``; None if the path leads to no node."""

@@ -1,6 +1,6 @@
 """The ``FileSystem`` of a simulated process, which answers like the real one.
 
-``tests/storage`` checks both against one table. Not simulated: links, ``..``, modes, several
+``tests/storage`` checks both against one table. Not simulated: symbolic links, ``..``, modes, several
 mounts.
 """
 
@@ -76,7 +76,12 @@ class SimulatedFileSystem:
         return OpenFile(self._process, path, node)
 
     def open_appendable(self, path: str, *, create: bool = True) -> AppendableFile:
-        return OpenAppendableFile(self._process, path, self._open_or_create("open", path, create=create))
+        node = self._open_or_create("open", path, create=create)
+        if self._machine.disk.has_links and (links := self._machine.disk.names_of(node)) > 1:
+            raise StorageError(
+                f"{path!r} has {links} names (hard links), expected 1", path=path, links=links, expected=1
+            )
+        return OpenAppendableFile(self._process, path, node)
 
     def lock(self, path: str, *, readable: bool = False) -> FileLock:
         return SimulatedLock(self._process, path, self._open_or_create("open the lock file", path, create=True))
@@ -172,6 +177,33 @@ class SimulatedFileSystem:
         else:
             self._change(after, None, new, node)
             self._change(before, old, None, node)
+
+    def exchange(self, first: str, second: str) -> None:
+        """Names of one directory change in one step, those of two in two: a power failure may keep either."""
+        self._process.step("exchange", first)
+        (before, one), (after, other) = self._parent("exchange", first), self._parent("exchange", second)
+        node, other_node = self._get("exchange", first), self._get("exchange", second)
+        parts, other_parts = parts_of(first), parts_of(second)
+        if len(parts) != len(other_parts) and all(map(str.__eq__, parts, other_parts)):
+            raise storage_error("exchange", first, OSError(errno.EINVAL, "Invalid argument"))
+        if before is after:
+            change = Rename(self._machine.disk.next_sequence(), None, one, other_node, other, node)
+            before.apply(change)
+            before.modified_ns = self._machine.file_time_ns()
+        else:
+            self._change(before, None, one, other_node)
+            self._change(after, None, other, node)
+
+    def link(self, source: str, target: str) -> None:
+        self._process.step("link", source)
+        node = self._get("link", source)
+        directory, name = self._parent("link", target)
+        if isinstance(node, Directory):
+            raise storage_error("link", target, OSError(errno.EPERM, "Operation not permitted"))
+        if name in directory.entries:
+            raise storage_error("link", target, OSError(errno.EEXIST, "File exists"))
+        self._machine.disk.has_links = True
+        self._change(directory, None, name, node)
 
     def remove(self, path: str) -> None:
         self._process.step("remove" if self._machine.disk.look(path) is not None else "exists", path)

@@ -199,9 +199,12 @@ class PowerLoss:
 def disk_of(root: Left, numbers: int) -> Disk:
     """The disk after the restart. ``numbers``: the greatest file number that was used."""
     made: dict[int, File | Directory] = {}
+    linked: list[File] = []
 
     def restore(left: Left) -> File | Directory:
         node = made.get(left.number)
+        if isinstance(node, File):
+            linked.append(node)
         if node is None:
             if isinstance(left.content, bytes):
                 node = File(left.number, left.content)
@@ -213,7 +216,9 @@ def disk_of(root: Left, numbers: int) -> Disk:
 
     directory = restore(root)
     assert isinstance(directory, Directory)
-    return Disk(directory, numbers)
+    disk = Disk(directory, numbers)
+    disk.has_links = bool(linked)
+    return disk
 
 
 def _floor(file: File, changes: Iterable[Change]) -> int:

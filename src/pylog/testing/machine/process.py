@@ -23,7 +23,21 @@ if TYPE_CHECKING:
 
 _START_MS = 1_700_000_000_000
 _TICK_NS = 4_000_000  # the unit of file times on Linux at 250 ticks a second
-CHANGING = frozenset({"pwrite", "truncate", "sync", "create", "mkdir", "replace", "remove", "rmdir", "sync_directory"})
+CHANGING = frozenset(
+    {
+        "pwrite",
+        "truncate",
+        "sync",
+        "create",
+        "mkdir",
+        "replace",
+        "exchange",
+        "link",
+        "remove",
+        "rmdir",
+        "sync_directory",
+    }
+)
 
 
 # the name of each step in an error of the machine's filesystem
@@ -32,7 +46,7 @@ _ACTIONS = {
     **dict.fromkeys(("size", "modified", "exists", "is_directory"), "inspect"),
     "pread": "read", "pwrite": "write", "truncate": "truncate", "sync": "sync", "lock": "lock", "names": "list",
     "is_locked": "open the lock file", "mkdir": "create the directory", "rmdir": "remove the directory",
-    "replace": "rename", "remove": "remove", "sync_directory": "sync the directory",
+    "replace": "rename", "exchange": "exchange", "link": "link", "remove": "remove", "sync_directory": "sync the directory",
 }  # fmt: skip
 
 

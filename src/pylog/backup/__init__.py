@@ -1,0 +1,1 @@
+"""Copies a log that is in use. See docs/design.md, "Backup"."""

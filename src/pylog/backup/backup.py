@@ -1,0 +1,166 @@
+"""A backup: a consistent, durable copy of a log in use, beside which producers, consumers and retention go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pylog.backup.copying import PartitionCopy, Tally
+from pylog.backup.cut import CleanerLocks, Cut, take_cut
+from pylog.backup.place import Place, remove_below
+from pylog.backup.record import ID_BYTES, CopiedPartition, Record, checksums, read_topic_files, write_record
+from pylog.backup.report import BackupReport
+from pylog.catalog import Layout
+from pylog.catalog.layout import TOPIC_SUFFIX
+from pylog.catalog.settings import LogSettings, read_settings, write_settings
+from pylog.errors import ForkedHandle, PylogError, ReadOnlyLog, StorageError, TopicNotFound
+from pylog.interrupts import own, suppress
+from pylog.manager.manager import LogManager
+from pylog.manager.opening import checked_path
+from pylog.model import TopicPartition
+from pylog.partition.partition_log import PartitionLog
+from pylog.storage import read_whole, write_atomically
+from pylog.storage.directories import parent_of
+
+_MANIFEST_LIMIT_BYTES = 1 << 20
+
+
+def back_up(manager: LogManager, path: object, progress: Callable[[int], object] = bool) -> BackupReport:
+    """See ``Log.backup``."""
+    target = checked_path(path)
+    if manager.is_kafka_directory:
+        raise ReadOnlyLog(
+            f"{manager.path} is Kafka's: only its broker knows which records are committed; stop the broker and copy the "
+            "directory, or copy the records with pylog consume and produce",
+            path=manager.path, reason="Kafka wrote this directory (it has no .pylog)",
+        )  # fmt: skip
+    manager.require_writable()
+    target = manager.filesystem.absolute(target).rstrip("/")
+    filesystem = manager.filesystem.within(parent_of(target))
+    place = Place(filesystem, target, manager.layout.root, manager.manifest.log_id)
+    return place.locked(_Backup(manager, place, progress).run)
+
+
+class _Backup:
+    """One run, under the lock of its place."""
+
+    def __init__(self, manager: LogManager, place: Place, progress: Callable[[int], object]) -> None:
+        self._manager = manager
+        self._place = place
+        self._target = place.filesystem
+        self._layout = Layout(place.unfinished)
+        self._tally = Tally(progress)
+        self._started_s = manager.clock.monotonic()
+        self._process_id = self._target.process_id()
+
+    def run(self) -> BackupReport:
+        earlier = self._place.earlier()
+        record = Record(
+            self._target.random_bytes(ID_BYTES).hex(),
+            self._manager.manifest.log_id,
+            "" if earlier is None else earlier.id,
+        )
+        self._place.begin()
+        try:
+            write_record(self._target, self._layout.root, record)
+            self._place.sync_beginning()
+            copied = self._copy(earlier)
+            self._finish(record, copied)
+            self._place.check_unchanged(earlier)
+            self._check_process()
+        except own(PylogError) as error:
+            if not isinstance(error, ForkedHandle):
+                with suppress(StorageError):
+                    self._place.remove_unfinished()  # the disk may be full of it
+            raise
+        self._place.put(earlier)
+        return self._report(copied)
+
+    def _copy(self, earlier: Record | None) -> dict[PartitionLog, CopiedPartition]:
+        locks = CleanerLocks(self._manager)
+        copies: dict[PartitionLog, PartitionCopy] = {}
+
+        def prepare(partition: PartitionLog) -> None:
+            copies[partition] = self._copy_of(partition, earlier)
+            copies[partition].prepare()
+
+        try:
+            cut = take_cut(self._manager, locks, prepare)
+            copied: dict[PartitionLog, CopiedPartition] = {}
+            gone: set[str] = set()
+            # Compacted ones first: compaction may go on as soon as they are copied.
+            for partition in sorted(cut.states, key=lambda each: each.topic not in cut.compacted):
+                try:
+                    locks.hold(partition)
+                    state = copies[partition].copy(cut.states[partition])
+                    self._refuse_compaction(partition, cut)
+                    copied[partition] = CopiedPartition.of(state)
+                except own(TopicNotFound):
+                    gone.add(partition.topic)
+                finally:
+                    locks.release(partition)
+        finally:
+            locks.close()
+        self._write_topics(cut, gone)
+        return {partition: end for partition, end in copied.items() if partition.topic not in gone}
+
+    def _copy_of(self, partition: PartitionLog, earlier: Record | None) -> PartitionCopy:
+        """``earlier`` has the partition only if it is of the same topic, not of one that had its name."""
+        topic, number = partition.topic_partition
+        path = self._layout.partition(topic, number)
+        there = Layout(self._place.path).partition(topic, number)
+        is_there = earlier is not None and self._target.is_directory(there)
+        return PartitionCopy(partition, self._target, path, there if is_there else None, self._tally)
+
+    def _refuse_compaction(self, partition: PartitionLog, cut: Cut) -> None:
+        """``StorageError`` if the topic is compacted only since the cut: records may be gone that the copy must have."""
+        topic = self._manager.describe_topic(partition.topic)
+        if topic.config.is_compacted and topic.name not in cut.compacted:
+            raise StorageError(
+                f"cleanup_policy of {topic.name!r} was changed to {topic.config.cleanup_policy!r} during the backup; begin again",
+                path=partition.directory.path, topic=topic.name,
+            )  # fmt: skip
+
+    def _write_topics(self, cut: Cut, gone: set[str]) -> None:
+        """The topics' files. One that was deleted meanwhile is being deleted in the copy, so that its commits go, too."""
+        self._target.make_directory(self._layout.topics)
+        for name, data in cut.topic_files.items():
+            topic = name.removesuffix(TOPIC_SUFFIX)
+            there = self._layout.deleted_topic(topic) if topic in gone else f"{self._layout.topics}/{name}"
+            write_atomically(self._target, there, data)
+
+    def _finish(self, record: Record, copied: dict[PartitionLog, CopiedPartition]) -> None:
+        """All that makes the copies of partitions a log; the manifest is last. Durable on return."""
+        source, target, layout = self._manager.layout, self._target, self._layout
+        names = {layout.partition(*partition.topic_partition): end for partition, end in copied.items()}
+        for name in target.names(layout.root):
+            path = f"{layout.root}/{name}"
+            if path not in names and path != layout.private:  # of a topic that was deleted meanwhile
+                remove_below(target, path)
+                target.remove_directory(path)
+        settings = read_settings(self._manager.filesystem, source.settings)
+        if settings != LogSettings():
+            write_settings(target, layout.settings, settings)
+        ends = {path.rpartition("/")[2]: end for path, end in names.items()}
+        topics = checksums(read_topic_files(target, layout, TOPIC_SUFFIX))
+        write_record(target, layout.root, record._replace(partitions=ends, topics=topics))
+        target.sync_directory(layout.root)
+        write_atomically(
+            target, layout.manifest, read_whole(self._manager.filesystem, source.manifest, _MANIFEST_LIMIT_BYTES)
+        )
+
+    def _check_process(self) -> None:
+        if self._target.process_id() != self._process_id:
+            raise ForkedHandle(
+                f"a backup to {self._place.path} was under way when a signal handler forked; the parent continues, the child "
+                "must not",
+                path=self._place.path,
+            )
+
+    def _report(self, copied: dict[PartitionLog, CopiedPartition]) -> BackupReport:
+        tally = self._tally
+        return BackupReport(
+            self._place.path, len({partition.topic for partition in copied}), len(copied),
+            tally.copied_bytes, tally.kept_bytes, tally.copied_segments, tally.kept_segments,
+            round((self._manager.clock.monotonic() - self._started_s) * 1000),
+            {TopicPartition(*partition.topic_partition): end.end for partition, end in copied.items()},
+        )  # fmt: skip
