@@ -6,7 +6,7 @@ seal gets the name ``<base>.seal.swap``, which decides. ``repair/swaps.py`` does
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pylog.errors import StorageError
 from pylog.interrupts import own
@@ -23,17 +23,25 @@ class SegmentsChanged(StorageError):
     """Others have changed the segments meanwhile: nothing is wrong, and nothing was replaced."""
 
 
-def swap_in(directory: PartitionDirectory, writer: PartitionWriter, bases: Sequence[int], end: int) -> None:
+def swap_in(
+    directory: PartitionDirectory,
+    writer: PartitionWriter,
+    bases: Sequence[int],
+    end: int,
+    check_process: Callable[[], None],
+) -> None:
     """Replace the segments at ``bases``, which end before ``end``. Durable on return.
 
-    ``SegmentsChanged`` if others have changed them meanwhile.
+    ``SegmentsChanged`` if others have changed them meanwhile. ``check_process`` raises in a forked child.
     """
     filesystem, base = directory.filesystem, bases[0]
     try:
         for kind in CLEANED_KINDS:
+            check_process()
             path = directory.file_path(base, kind)
             filesystem.replace(path + CLEANED, path + SWAP)
         filesystem.sync_directory(directory.path)
+        check_process()
     except own(FileNotFoundError) as error:
         raise changed(directory, base) from error
 
