@@ -51,6 +51,7 @@ class CleanedSegment:
             index_suffix=CLEANED,
             log_suffix=CLEANED,
         )
+        check_process()
         self._writer.rebuild_start()
 
     @property
@@ -70,6 +71,7 @@ class CleanedSegment:
     def finish(self, next_base: int) -> None:
         """Write what belongs to the log, and sync all of it. The next segment begins at ``next_base``."""
         filesystem = self._directory.filesystem
+        self._check_process()
         self._writer.finish()
         self._write(TRANSACTION_INDEX, encode_transactions(self._aborted))
         self._write(SEAL, encode(self._seal.build(next_base)))

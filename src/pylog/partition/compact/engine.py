@@ -208,7 +208,8 @@ class _Compaction:
                 made.finish(end)
             size_bytes = made.size_bytes
         if is_changed:
-            swap_in(directory, self._writer, [segment.base for segment in group], end, self._check_process)
+            bases = [segment.base for segment in group]
+            swap_in(directory, self._writer, bases, end, size_bytes, self._check_process)
             free_replaced(directory.filesystem, directory.path, directory.names())
         else:
             remove_unfinished(directory.filesystem, directory.path, (CLEANED,))
