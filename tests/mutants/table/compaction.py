@@ -21,7 +21,7 @@ MUTANTS = (
     Mutant(
         "a compaction replaces segments that others have deleted",
         "partition/compact/swap.py",
-        "        _require_unchanged(directory, bases, end, state)\n",
+        "        _require_unchanged(directory, bases, end, size_bytes, state)\n",
         "",
         "records that were deleted come back",
         (f"{_RACES}[compaction_and_delete_records]",),

@@ -5,7 +5,7 @@ Nothing reads them. A crash leaves some, which the next compaction or recovery r
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import closing
 
 from pylog.codec import COMPILED
@@ -26,9 +26,19 @@ _LOOKED_INTO_BYTES = 32 << 20
 
 
 class CleanedSegment:
-    """One segment under way. ``add`` its batches, then ``finish``; ``close`` in any case."""
+    """One segment under way. ``add`` its batches, then ``finish``; ``close`` in any case.
 
-    def __init__(self, directory: PartitionDirectory, base: int, settings: PartitionSettings) -> None:
+    ``check_process`` raises in a forked child: it has the parent's files.
+    """
+
+    def __init__(
+        self,
+        directory: PartitionDirectory,
+        base: int,
+        settings: PartitionSettings,
+        check_process: Callable[[], None],
+    ) -> None:
+        self._check_process = check_process
         self._directory = directory
         self._base = base
         self._seal = SealBuilder(directory.home)
@@ -44,6 +54,7 @@ class CleanedSegment:
             log_suffix=CLEANED,
             wrap=self._gathered,
         )
+        check_process()
         self._writer.rebuild_start()
 
     def _gathered(self, file: AppendableFile) -> GatheredFile:
@@ -69,14 +80,17 @@ class CleanedSegment:
 
         ``digest`` is what the seal then says of the transaction index.
         """
+        self._check_process()
         self._writer.finish()
         for file in self._files:
+            self._check_process()
             file.sync()
         self._write(TRANSACTION_INDEX, encode_transactions(self._aborted))
         self._write(SEAL, encode(self._seal.build(next_base, digest)))
 
     def _write(self, kind: str, data: bytes) -> None:
         path = self._directory.file_path(self._base, kind) + CLEANED
+        self._check_process()
         with closing(self._directory.filesystem.open_appendable(path)) as file:
             file.truncate(0)
             file.pwrite(data, 0)

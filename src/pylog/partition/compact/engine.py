@@ -35,7 +35,7 @@ from pylog.partition.read.aborted import AbortedTransactions
 from pylog.partition.repair.swaps import free_replaced
 from pylog.partition.write.writer import PartitionWriter
 from pylog.segment import SegmentReader, read_seal
-from pylog.segment.naming import CLEANED, CLEANER_LOCK, LOG, OFFSET_INDEX, SWAP, UNSYNCED
+from pylog.segment.naming import CLEANED, CLEANER_LOCK, DELETED, LOG, OFFSET_INDEX, SWAP, UNSYNCED
 
 
 def compact(log: PartitionLog, options: CompactionOptions | None = None) -> CompactionReport:
@@ -113,7 +113,7 @@ class _Compaction:
         directory = self._directory
         # This finishes what earlier compactions have left.
         state = self._state = self._writer.change_segments(lambda _, state: state, DEFAULT_TIMEOUT_MS)
-        remove_unfinished(directory.filesystem, directory.path, (CLEANED, SWAP))
+        remove_unfinished(directory.filesystem, directory.path, (CLEANED, SWAP, DELETED))
         found = _plan(directory, state, self._options)
         skipped = [found.reason] if found.reason else []
         if not found.dirty:
@@ -207,7 +207,7 @@ class _Compaction:
         directory = self._directory
         kept = dropped = 0
         base, end = group[0].base, group[-1].end
-        with closing(CleanedSegment(directory, base, directory.settings())) as made:
+        with closing(CleanedSegment(directory, base, directory.settings(), self._check_process)) as made:
             for view in self._all_views(group):
                 judged = transactions.judge(view)
                 cleaned = clean(view, judged, rules)
@@ -218,7 +218,8 @@ class _Compaction:
                     made.add_aborted(judged.aborted)
             made.finish(end)
             size_bytes = made.size_bytes
-        swap_in(directory, self._writer, [segment.base for segment in group], end)
+        bases = [segment.base for segment in group]
+        swap_in(directory, self._writer, bases, end, size_bytes, self._check_process)
         free_replaced(directory.filesystem, directory.path, directory.names())
         return _Counts(kept, dropped, size_bytes, 1)
 

@@ -6,7 +6,7 @@ seal gets the name ``<base>.seal.swap``, which decides. ``repair/swaps.py`` does
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pylog.errors import StorageError
 from pylog.interrupts import own
@@ -16,29 +16,38 @@ from pylog.partition.directory import PartitionDirectory
 from pylog.partition.grant import Grant
 from pylog.partition.repair import swaps
 from pylog.partition.write.writer import PartitionWriter
-from pylog.segment.naming import CLEANED, CLEANED_KINDS, SEAL, SWAP, UNSYNCED
+from pylog.segment.naming import CLEANED, CLEANED_KINDS, LOG, SEAL, SWAP, UNSYNCED
 
 
 class SegmentsChanged(StorageError):
     """Others have changed the segments meanwhile: nothing is wrong, and nothing was replaced."""
 
 
-def swap_in(directory: PartitionDirectory, writer: PartitionWriter, bases: Sequence[int], end: int) -> None:
-    """Replace the segments at ``bases``, which end before ``end``. Durable on return.
+def swap_in(
+    directory: PartitionDirectory,
+    writer: PartitionWriter,
+    bases: Sequence[int],
+    end: int,
+    size_bytes: int,
+    check_process: Callable[[], None],
+) -> None:
+    """Replace the segments at ``bases``, which end before ``end``, by one of this size. Durable on return.
 
-    ``SegmentsChanged`` if others have changed them meanwhile.
+    ``SegmentsChanged`` if others have changed them meanwhile. ``check_process`` raises in a forked child.
     """
     filesystem, base = directory.filesystem, bases[0]
     try:
         for kind in CLEANED_KINDS:
+            check_process()
             path = directory.file_path(base, kind)
             filesystem.replace(path + CLEANED, path + SWAP)
         filesystem.sync_directory(directory.path)
+        check_process()
     except own(FileNotFoundError) as error:
         raise changed(directory, base) from error
 
     def decide(grant: Grant, state: CommitState) -> None:
-        _require_unchanged(directory, bases, end, state)
+        _require_unchanged(directory, bases, end, size_bytes, state)
         state = grant.publish(state.successor(segments_version=next_version(state.segments_version)))
         path = directory.file_path(base, SEAL)
         filesystem.replace(path + CLEANED, path + SWAP)
@@ -47,7 +56,9 @@ def swap_in(directory: PartitionDirectory, writer: PartitionWriter, bases: Seque
     writer.change_segments(decide, DEFAULT_TIMEOUT_MS)
 
 
-def _require_unchanged(directory: PartitionDirectory, bases: Sequence[int], end: int, state: CommitState) -> None:
+def _require_unchanged(
+    directory: PartitionDirectory, bases: Sequence[int], end: int, size_bytes: int, state: CommitState
+) -> None:
     """The segments are those that were read, and what was made of them is there. A recovery removes it."""
     filesystem, base = directory.filesystem, bases[0]
     segments = directory.segments().up_to(state.active_base)
@@ -58,6 +69,7 @@ def _require_unchanged(directory: PartitionDirectory, bases: Sequence[int], end:
         list(segments.bases[at : at + len(bases) + 1]) != [*bases, end]
         or end > min(state.durable_offset, state.active_base)
         or not all(map(filesystem.exists, made))
+        or filesystem.size(directory.file_path(base, LOG) + SWAP) != size_bytes
         or any(filesystem.exists(directory.file_path(each, UNSYNCED)) for each in bases)
     ):
         raise changed(directory, base)

@@ -64,9 +64,11 @@ def finish(grant: Grant) -> None:
         for gone in [at for at in base_offsets(names) if base < at < seal.next_base]:
             retire(filesystem, path, [*names_of(names, gone), file_name(gone, SNAPSHOT)])
         for kind in CLEANED_KINDS:
+            grant.check()
             with suppress(FileNotFoundError):  # renamed before
                 filesystem.replace(file_path(path, base, kind) + SWAP, file_path(path, base, kind))
         filesystem.sync_directory(path)
+        grant.check()
         filesystem.replace(file_path(path, base, SEAL) + SWAP, file_path(path, base, SEAL))
         aborts = file_path(path, base, TRANSACTION_INDEX)
         if filesystem.exists(aborts) and not filesystem.size(aborts):
