@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.table import access, durability, groups, producers, reading, recovery, sharing, spark, transactions
+from tests.mutants.table import (
+    access,
+    durability,
+    erasing,
+    groups,
+    producers,
+    reading,
+    recovery,
+    sharing,
+    spark,
+    transactions,
+)
 
-TABLES = (access, durability, groups, producers, reading, recovery, sharing, spark, transactions)
+TABLES = (access, durability, erasing, groups, producers, reading, recovery, sharing, spark, transactions)
 MUTANTS: tuple[Mutant, ...] = tuple(mutant for table in TABLES for mutant in table.MUTANTS)
