@@ -7,6 +7,7 @@ from tests.mutants.table import (
     access,
     compaction,
     durability,
+    erasing,
     groups,
     producers,
     reading,
@@ -16,5 +17,7 @@ from tests.mutants.table import (
     transactions,
 )
 
-TABLES = (access, compaction, durability, groups, producers, reading, recovery, sharing, spark, transactions)
+TABLES = (
+    access, compaction, durability, erasing, groups, producers, reading, recovery, sharing, spark, transactions,
+)  # fmt: skip
 MUTANTS: tuple[Mutant, ...] = tuple(mutant for table in TABLES for mutant in table.MUTANTS)

@@ -141,7 +141,7 @@ class Run:
             assert found(partition, "read_committed") == self.model.records(committed=True)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(step, min_size=5, max_size=40), st.sampled_from([1 << 10, 1 << 14]))
 def test_exactly_the_records_of_the_keys_go(steps: list[tuple[object, ...]], segment_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as root:
@@ -186,6 +186,33 @@ def test_no_file_has_the_bytes_of_an_erased_record(tmp_path: Path) -> None:
     assert (done.records, done.segments > 3) == (12, True)
     assert b"value-3-" not in bytes_in(tmp_path)
     assert len(list(partition.scan())) == 48
+
+
+@pytest.mark.parametrize("codec", range(len(CODEC_NAMES)), ids=CODEC_NAMES)
+def test_compressed_records_go_too(tmp_path: Path, codec: int) -> None:
+    partition = open_partition(tmp_path)
+    encoder = RecordEncoder(1 << 20)
+    for number in range(30):
+        encoder.append(START_MS, b"k%d" % (number % 5), b"value-%d-" % (number % 5) * 20, ())
+    partition.log.append_batch(build_batch(encoder, codec=codec))
+    assert erase_in(partition, b"k3", b"k4").records == 12
+    assert values_on_disk(tmp_path) == {b"value-%d-" % number * 20 for number in range(3)}
+    assert [record.offset for record in partition.scan()] == [number for number in range(30) if number % 5 < 3]
+    assert problems(tmp_path) == []
+
+
+def test_an_emptied_batch_keeps_its_offsets_and_its_producers_numbers(tmp_path: Path) -> None:
+    partition, model = open_partition(tmp_path), Model()
+    for key in (b"k1", b"k3"):
+        send(partition, model, [Sent(key, b"value", (), START_MS)] * 3, 1, False, 0)
+    assert erase_in(partition, b"k3").records == 3
+    partition.close()
+    for path in tmp_path.glob("*.snapshot"):
+        path.unlink()
+    again = open_partition(tmp_path, OtherBoot())
+    assert (again.latest_offset, again.log.next_sequence(1)) == (6, 6)
+    assert [record.offset for record in again.scan()] == [0, 1, 2]
+    assert problems(tmp_path) == []
 
 
 def test_segments_without_the_keys_stay_as_they_are(tmp_path: Path) -> None:

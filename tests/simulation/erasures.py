@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache, partial
 from random import Random
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from tests.simulation.crashes import PROBLEMS_MAX, Found
 from tests.simulation.races import shortened
 
 KEY, SECRET = b"k1", b"secret"
+RETIRED = f"{ROOT}/{TOPIC}-0/{7:020d}.log.deleted"  # its process died before it removed the file
 
 
 class Known(NamedTuple):
@@ -39,7 +40,7 @@ def known_of(machine: Machine) -> Known:
 
 
 def staged(seed: int) -> Machine:
-    """Three closed segments and an active one, with the key in an aborted and a committed transaction."""
+    """Three closed segments and an active one, with the key in an aborted and a committed transaction, and a retired file."""
     machine = Machine(seed, tear_writes=True)
     with machine.process().open_log(ROOT) as log:
         log.create_topic(TOPIC, **CONFIG)
@@ -57,6 +58,8 @@ def staged(seed: int) -> Machine:
                     partition.log.append_batch(build_marker(kind, producer_id, 0, 0, 1000))
             partition.log.roll()
         partition.append([ProducerRecord(SECRET, key=KEY, timestamp_ms=1000)], acks="all")
+        with closing(partition.log.directory.filesystem.open_appendable(RETIRED)) as file:
+            file.pwrite(SECRET, 0)
     for _, node in list(walk(machine.disk.root)):  # what a loss of power takes is then of what follows
         node.sync()
     return machine
