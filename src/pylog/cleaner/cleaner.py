@@ -64,15 +64,15 @@ class Consumption(Protocol):
 class Cleaner:
     """Maintains one log. Safe to share among threads."""
 
-    def __init__(self, manager: LogManager, consumption: Consumption, first_needed: FirstNeeded) -> None:
-        """``first_needed``: from which record on compaction must leave a partition as it is."""
+    def __init__(self, manager: LogManager, consumption: Consumption, first_needed: FirstNeeded, *others: Step) -> None:
+        """``first_needed``: from which record on compaction must leave a partition as it is. ``others``: steps of other rooms."""
         self._manager = manager
         self._consumption = consumption
         self._facts = Facts()
         self._next_bound_s = 0.0
         self._retention = Step(RETENTION, is_retained, self._retain)
         self._compaction = Step(COMPACTION, _is_compacted, Compaction(self._look, first_needed).run)
-        self._steps = (self._retention, self._compaction)
+        self._steps = (self._retention, *others, self._compaction)
 
     def maintain(self, topics: Sequence[str] = (), *, dry_run: bool = False) -> MaintenanceReport:
         """See ``Log.maintain``."""
