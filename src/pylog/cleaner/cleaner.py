@@ -317,17 +317,16 @@ def _tell(done: PartitionMaintenance | None) -> None:
 
 
 def _failed(target: Target, step: str, error: Exception) -> PartitionMaintenance:
-    return PartitionMaintenance(target.partition.topic, target.partition.number, step, -1, error=str(error))
+    return target.report(step, -1)._replace(error=str(error))
 
 
 def _report(
     target: Target, facts: PartitionFacts, plan: Plan, detail: str, step: str = RETENTION
 ) -> PartitionMaintenance:
-    partition, gone = target.partition, facts.segments[: plan.going]
-    return PartitionMaintenance(
-        partition.topic, partition.number, step, max(plan.log_start, facts.state.log_start_offset),
-        len(gone), sum(segment.size_bytes for segment in gone), plan.rules, plan.kept, detail,
-        0 if plan.due_since_ms is None else max(target.now_ms - max(plan.due_since_ms, target.set_ms), 0),
+    gone = facts.segments[: plan.going]
+    return target.report(step, max(plan.log_start, facts.state.log_start_offset))._replace(
+        deleted_segments=len(gone), deleted_bytes=sum(segment.size_bytes for segment in gone), rules=plan.rules,
+        kept=plan.kept, detail=detail, overdue_ms=target.overdue_ms(plan.due_since_ms),
     )  # fmt: skip
 
 

@@ -46,10 +46,10 @@ def expire(manager: LogManager, target: Target) -> PartitionMaintenance:
     forgotten = len(due) if target.dry_run else sum([expiry.forget(name) for name in due])
     if not target.dry_run:
         expiry.clear_away()
-    return PartitionMaintenance(
-        partition.topic, partition.number, EXPIRY, partition.earliest_offset, rules=(BY_AGE,) if forgotten else (),
-        kept="" if forgotten else NOT_DUE, detail=f"{forgotten} transactional ids" if forgotten else "",
-    )  # fmt: skip
+    done = target.report(EXPIRY, partition.earliest_offset)
+    if not forgotten:
+        return done._replace(kept=NOT_DUE)
+    return done._replace(rules=(BY_AGE,), detail=f"{forgotten} transactional ids")
 
 
 class _Expiry:
