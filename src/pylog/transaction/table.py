@@ -211,7 +211,6 @@ class TransactionTable:
         if latest is None or latest.producer_id < LIKE_KAFKA_BELOW:  # no record of such an id does not mean aborted
             return
         del self._latest[transactional_id]
-        self._ids.pop(latest.producer_id, None)
         self._commits = {
             name: found for name, found in self._commits.items() if found.decision.transactional_id != transactional_id
         }
