@@ -38,6 +38,7 @@ from pylog import kafka_names as _kafka_names
 
 if TYPE_CHECKING:
     from pylog.catalog import TopicConfig, TopicDescription
+    from pylog.cleaner.report import MaintenanceReport
     from pylog.consumer import Consumer
     from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
     from pylog.log import Log
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         TopicPartition,
     )
     from pylog.partition import Partition
+    from pylog.partition.verify import VerifyReport
     from pylog.producer import Delivery, Producer
     from pylog.tables import Table, WritableTable, table
 
@@ -66,6 +68,7 @@ _HOMES = {
     "Delivery": "producer",
     "GroupDescription": "group.descriptions",
     "Log": "log",
+    "MaintenanceReport": "cleaner.report",
     "MemberDescription": "group.descriptions",
     "OffsetAndMetadata": "model",
     "OffsetAndTimestamp": "model",
@@ -81,6 +84,7 @@ _HOMES = {
     "TopicConfig": "catalog",
     "TopicDescription": "catalog",
     "TopicPartition": "model",
+    "VerifyReport": "partition.verify",
     "WritableTable": "tables",
     "table": "tables",
 }
@@ -105,6 +109,7 @@ __all__ = [
     "Delivery",
     "GroupDescription",
     "Log",
+    "MaintenanceReport",
     "MemberDescription",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -120,6 +125,7 @@ __all__ = [
     "TopicConfig",
     "TopicDescription",
     "TopicPartition",
+    "VerifyReport",
     "WritableTable",
     "__version__",
     "errors",

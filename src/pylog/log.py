@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from pylog.cleaner.description import PartitionDescription
     from pylog.cleaner.erasure import ErasureReport
     from pylog.cleaner.housekeeping import Housekeeping
-    from pylog.cleaner.report import MaintenanceReport
+    from pylog.cleaner.report import MaintenanceReport, PartitionMaintenance
+    from pylog.cleaner.step import Target
     from pylog.group.admin import GroupAdmin
     from pylog.group.descriptions import GroupDescription, OffsetChange
     from pylog.partition.partition_log import PartitionLog
@@ -399,9 +400,11 @@ def _outcomes(manager: LogManager) -> Outcomes:
 def cleaner_of(manager: LogManager) -> Cleaner:
     """A part of the manager: ``manager.part(cleaner_of)``."""
     from pylog.cleaner.cleaner import Cleaner  # rarely needed
+    from pylog.cleaner.step import Step
     from pylog.group.consumption import Consumption
 
-    return Cleaner(manager, manager.part(Consumption), partial(_first_needed, manager))
+    expiry = Step("expiry", lambda topic: topic.name == TRANSACTIONS_TOPIC, partial(_expire, manager))
+    return Cleaner(manager, manager.part(Consumption), partial(_first_needed, manager), expiry)
 
 
 def _first_needed(manager: LogManager, partition: PartitionLog) -> Needed:
@@ -412,6 +415,12 @@ def _first_needed(manager: LogManager, partition: PartitionLog) -> Needed:
     from pylog.transaction.needed import first_needed  # most logs have no transactions
 
     return first_needed(manager, partition)
+
+
+def _expire(manager: LogManager, target: Target) -> PartitionMaintenance:
+    from pylog.transaction.expiry import expire  # most logs have no transactions
+
+    return expire(manager, target)
 
 
 def _maintain(manager: LogManager) -> MaintenanceReport:

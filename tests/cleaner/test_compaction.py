@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
+from pylog.cleaner import compaction
 from pylog.cleaner.report import PartitionMaintenance
+from pylog.partition.compact.options import CompactionOptions
+from pylog.partition.directory import PartitionDirectory
+from pylog.partition.partition_log import PartitionLog
 from pylog.segment.naming import CLEANER_LOCK
 from pylog.testing import ManualClock
 from pylog.transaction.needed import NAMED
@@ -154,6 +158,38 @@ def test_doctor_tells_of_a_compaction_that_is_overdue(log: Log, tmp_log_dir: Pat
     assert problem.startswith("t-0: compaction has been due for")
     log.maintain()
     assert log.maintain(dry_run=True).problems == []
+
+
+@pytest.mark.parametrize("call", ["planned", "compact"])
+def test_a_segment_that_retention_deletes_meanwhile_is_no_error(
+    log: Log, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    log.create_topic("t", **{**COMPACTED, "cleanup_policy": "compact,delete"})
+    put(log, *"abababab", "c")
+    original = getattr(compaction, call)
+
+    def after_a_deletion(partition: PartitionLog, options: CompactionOptions) -> object:
+        """As of another process that has listed the segments before."""
+        segments = PartitionDirectory.segments
+        before = segments(partition.directory)
+        log.delete_records(TopicPartition("t", 0), 4)
+        with monkeypatch.context() as patched:
+            patched.setattr(PartitionDirectory, "segments", lambda _: before)
+            return original(partition, options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(compaction, call, after_a_deletion)
+        done = step(log)
+    assert (done.error, done.kept) == ("", "its segments were changed meanwhile")
+    assert step(log).rules == ("dirty ratio",)
+    assert [key for _, key in keys(log)] == ["a", "b", "c"]
+
+
+def test_a_segment_that_is_missing_is_an_error(log: Log, tmp_log_dir: Path) -> None:
+    log.create_topic("t", **COMPACTED)
+    put(log, *"abababab", "c")
+    (tmp_log_dir / "t-0" / f"{2:020d}.log").unlink()
+    assert "missing" in step(log).error
 
 
 # pylog's own topics

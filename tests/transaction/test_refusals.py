@@ -293,15 +293,20 @@ def test_a_log_without_a_table_has_no_commit_of_an_id() -> None:
 
 
 def test_a_tombstone_of_kafka_s_in_the_table_says_nothing() -> None:
+    """Of an id that Kafka may have given, no record does not mean aborted. Of others a tombstone decides nothing either."""
     stage = Stage()
     owner = stage.owner()
     with stage.machine.process().open_log(ROOT) as log:
-        log.manager.partition(TRANSACTIONS_TOPIC, 0).append_records(
-            [ProducerRecord(None, encode_key("app"))], expected_offset=None, timeout_ms=1, process_id=None
-        )
-    assert owner.log.transactions() == ["app"]
+        kafkas = Decision("kafka", 7, 0, 60_000, Status.EMPTY, frozenset(), 0, -1)
+        log.manager.part(TransactionTable).append("kafka", [kafkas], bool)
+        for name in ("app", "kafka", "unknown"):
+            log.manager.partition(TRANSACTIONS_TOPIC, 0).append_records(
+                [ProducerRecord(None, encode_key(name))], expected_offset=None, timeout_ms=1, process_id=None
+            )
+    assert owner.log.transactions() == ["kafka"]
     owner.commit(BOTH)
     assert stage.read()[0] == ["T1"]
+    assert owner.log.transactions() == ["app", "kafka"]
 
 
 def test_an_unpublished_record_of_another_transaction_is_not_its_commit() -> None:

@@ -64,15 +64,15 @@ class Consumption(Protocol):
 class Cleaner:
     """Maintains one log. Safe to share among threads."""
 
-    def __init__(self, manager: LogManager, consumption: Consumption, first_needed: FirstNeeded) -> None:
-        """``first_needed``: from which record on compaction must leave a partition as it is."""
+    def __init__(self, manager: LogManager, consumption: Consumption, first_needed: FirstNeeded, *others: Step) -> None:
+        """``first_needed``: from which record on compaction must leave a partition as it is. ``others``: steps of other rooms."""
         self._manager = manager
         self._consumption = consumption
         self._facts = Facts()
         self._next_bound_s = 0.0
         self._retention = Step(RETENTION, is_retained, self._retain)
         self._compaction = Step(COMPACTION, _is_compacted, Compaction(self._look, first_needed).run)
-        self._steps = (self._retention, self._compaction)
+        self._steps = (self._retention, *others, self._compaction)
 
     def maintain(self, topics: Sequence[str] = (), *, dry_run: bool = False) -> MaintenanceReport:
         """See ``Log.maintain``."""
@@ -327,17 +327,16 @@ def _tell(done: PartitionMaintenance | None) -> None:
 
 
 def _failed(target: Target, step: str, error: Exception) -> PartitionMaintenance:
-    return PartitionMaintenance(target.partition.topic, target.partition.number, step, -1, error=str(error))
+    return target.report(step, -1)._replace(error=str(error))
 
 
 def _report(
     target: Target, facts: PartitionFacts, plan: Plan, detail: str, step: str = RETENTION
 ) -> PartitionMaintenance:
-    partition, gone = target.partition, facts.segments[: plan.going]
-    return PartitionMaintenance(
-        partition.topic, partition.number, step, max(plan.log_start, facts.state.log_start_offset),
-        len(gone), sum(segment.size_bytes for segment in gone), plan.rules, plan.kept, detail,
-        0 if plan.due_since_ms is None else max(target.now_ms - max(plan.due_since_ms, target.set_ms), 0),
+    gone = facts.segments[: plan.going]
+    return target.report(step, max(plan.log_start, facts.state.log_start_offset))._replace(
+        deleted_segments=len(gone), deleted_bytes=sum(segment.size_bytes for segment in gone), rules=plan.rules,
+        kept=plan.kept, detail=detail, overdue_ms=target.overdue_ms(plan.due_since_ms),
     )  # fmt: skip
 
 

@@ -5,8 +5,9 @@ Docs: docs/design.md, "Compaction". The engine is ``partition/compact``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from pylog.catalog.topic import TopicConfig
@@ -15,7 +16,7 @@ from pylog.cleaner.report import PartitionMaintenance
 from pylog.cleaner.retention import Segment
 from pylog.cleaner.step import Target
 from pylog.codec.format import INT64_MAX
-from pylog.errors import OffsetOutOfRange
+from pylog.errors import OffsetOutOfRange, PylogError
 from pylog.interrupts import own
 from pylog.partition.compact.checkpoint import read_first_dirty
 from pylog.partition.compact.engine import compact, planned
@@ -33,6 +34,7 @@ BY_LAG = "max_compaction_lag_ms"
 NOT_DIRTY = "nothing is dirty"
 TOO_CLEAN = "too little is dirty"
 TOO_LARGE = "left to maintenance"
+CHANGED = "its segments were changed meanwhile"
 
 
 class Needed(NamedTuple):
@@ -61,59 +63,70 @@ class Compaction:
         self._first_needed = first_needed
 
     def run(self, target: Target) -> PartitionMaintenance:
+        facts = self._look(target.partition)
+        try:
+            return self._run(target, facts)
+        except own(SegmentsChanged) as error:
+            return _kept(target, facts, CHANGED, str(error))
+        except own(PylogError, FileNotFoundError) as error:
+            if not _is_of_deleted(error, target.partition, facts):
+                raise
+            return _kept(target, facts, CHANGED, str(error))
+        except own(MemoryError) as error:
+            return _report(target, facts)._replace(error=str(error))
+
+    def _run(self, target: Target, facts: PartitionFacts) -> PartitionMaintenance:
         partition, config = target.partition, target.config
-        facts = self._look(partition)
         if _is_overdue(facts.segments[-1], facts, config, target.now_ms):
             if target.dry_run:  # what would be left can't be told before
                 since_ms = _first_ms(partition, facts.segments[-1].base_offset) + config.max_compaction_lag_ms
-                return _report(target, facts, rules=(BY_LAG,), overdue_ms=_overdue_ms(target, since_ms))
+                return _report(target, facts)._replace(rules=(BY_LAG,), overdue_ms=target.overdue_ms(since_ms))
             partition.roll()
             facts = self._look(partition)
-        options = options_of(config)
         first_dirty = max(read_first_dirty(partition.directory), facts.state.log_start_offset)
         dirty = [segment for segment in facts.segments[:-1] if segment.end_offset > first_dirty]
         if not dirty:
-            return _report(target, facts, kept=NOT_DIRTY)
+            return _kept(target, facts, NOT_DIRTY)
         due = _due(dirty, facts, config, target.now_ms)
         if not due.rule:
-            return _report(target, facts, kept=TOO_CLEAN)
+            return _kept(target, facts, TOO_CLEAN)
+        options = CompactionOptions(config.delete_retention_ms, config.min_compaction_lag_ms)
         if not target.dry_run:
             needed = self._first_needed(partition)
             options = replace(options, end=needed.offset, end_reason=needed.reason)
             partition.sync(facts.state.active_base, target.timeout_ms)  # nothing else may ever sync it
         plan = planned(partition, options)
         if not plan.dirty or not (due.rule == BY_LAG or plan.dirty_ratio > config.min_cleanable_dirty_ratio):
-            return _report(target, facts, kept=plan.reason or TOO_CLEAN)
+            return _kept(target, facts, plan.reason or TOO_CLEAN)
         size_bytes = sum(segment.size_bytes for segment in plan.segments)
         if size_bytes > target.bytes_max:
-            return _report(target, facts, kept=TOO_LARGE, detail=f"{size_bytes} bytes would be read")
+            return _kept(target, facts, TOO_LARGE, f"{size_bytes} bytes would be read")
+        if target.dry_run:
+            return _kept(target, facts, plan.reason)._replace(
+                rules=(due.rule,), bytes_before=size_bytes, overdue_ms=target.overdue_ms(due.since_ms)
+            )
         if target.bytes_max < INT64_MAX:
             options = replace(options, memory_bytes=min(options.memory_bytes, 4 * size_bytes))  # in one pass, as a rule
-        if target.dry_run:
-            return _report(
-                target, facts, rules=(due.rule,), kept=plan.reason, bytes_before=size_bytes,
-                overdue_ms=_overdue_ms(target, due.since_ms),
-            )  # fmt: skip
         return _compacted(target, facts, options, due)
 
 
 def _compacted(target: Target, facts: PartitionFacts, options: CompactionOptions, due: _Due) -> PartitionMaintenance:
-    try:
-        done = compact(target.partition, options)
-    except own(SegmentsChanged) as error:
-        return _report(target, facts, kept="its segments were changed meanwhile", detail=str(error))
-    except own(MemoryError) as error:
-        return _report(target, facts, error=str(error))
-    return _report(
-        target, facts, rules=(due.rule,) if done.passes else (), kept="; ".join(done.skipped),
-        bytes_before=done.bytes_before, bytes_after=done.bytes_after, records_kept=done.records_kept,
-        records_dropped=done.records_dropped,
+    done = compact(target.partition, options)
+    return _kept(target, facts, "; ".join(done.skipped))._replace(
+        rules=(due.rule,) if done.passes else (), bytes_before=done.bytes_before, bytes_after=done.bytes_after,
+        records_kept=done.records_kept, records_dropped=done.records_dropped,
     )  # fmt: skip
 
 
-def options_of(config: TopicConfig) -> CompactionOptions:
-    """What a topic's options ask of the engine."""
-    return CompactionOptions(config.delete_retention_ms, config.min_compaction_lag_ms)
+def _is_of_deleted(error: BaseException, partition: PartitionLog, facts: PartitionFacts) -> bool:
+    """Whether a file is missing since another process has deleted records meanwhile: no damage. Else the next
+    maintenance tells."""
+    causes: list[BaseException] = []
+    while error not in causes:
+        causes.append(error)
+        error = error.__cause__ or error
+    is_missing = any(isinstance(cause, FileNotFoundError) for cause in causes)
+    return is_missing and partition.current().log_start_offset > facts.state.log_start_offset
 
 
 def _due(dirty: list[Segment], facts: PartitionFacts, config: TopicConfig, now_ms: int) -> _Due:
@@ -121,14 +134,9 @@ def _due(dirty: list[Segment], facts: PartitionFacts, config: TopicConfig, now_m
     for segment in dirty:
         if _is_overdue(segment, facts, config, now_ms):
             return _Due(BY_LAG, _first_ms(facts.partition, segment.base_offset) + config.max_compaction_lag_ms)
-    closed_bytes = sum(segment.size_bytes for segment in facts.segments[:-1])
-    dirty_bytes = sum(segment.size_bytes for segment in dirty)
-    size_bytes = closed_bytes - dirty_bytes
-    dirty_bytes = 0
-    for segment in dirty:
-        size_bytes += segment.size_bytes
-        dirty_bytes += segment.size_bytes
-        if dirty_bytes > config.min_cleanable_dirty_ratio * size_bytes:
+    clean_bytes = sum(segment.size_bytes for segment in facts.segments[: -1 - len(dirty)])
+    for segment, dirty_bytes in zip(dirty, accumulate(segment.size_bytes for segment in dirty), strict=True):
+        if dirty_bytes > config.min_cleanable_dirty_ratio * (clean_bytes + dirty_bytes):
             return _Due(BY_RATIO, segment.appended_ms + config.min_compaction_lag_ms)
     return _Due()
 
@@ -152,27 +160,9 @@ def _first_ms(partition: PartitionLog, offset: int) -> int:
     return -1
 
 
-def _overdue_ms(target: Target, since_ms: int) -> int:
-    return max(target.now_ms - max(since_ms, target.set_ms), 0)
+def _report(target: Target, facts: PartitionFacts) -> PartitionMaintenance:
+    return target.report(COMPACTION, facts.state.log_start_offset)
 
 
-def _report(
-    target: Target,
-    facts: PartitionFacts,
-    *,
-    rules: Iterable[str] = (),
-    kept: str = "",
-    detail: str = "",
-    overdue_ms: int = 0,
-    error: str = "",
-    bytes_before: int = 0,
-    bytes_after: int = 0,
-    records_kept: int = 0,
-    records_dropped: int = 0,
-) -> PartitionMaintenance:
-    partition = target.partition
-    return PartitionMaintenance(
-        partition.topic, partition.number, COMPACTION, facts.state.log_start_offset, rules=tuple(rules), kept=kept,
-        detail=detail, overdue_ms=overdue_ms, error=error, bytes_before=bytes_before, bytes_after=bytes_after,
-        records_kept=records_kept, records_dropped=records_dropped,
-    )  # fmt: skip
+def _kept(target: Target, facts: PartitionFacts, why: str, detail: str = "") -> PartitionMaintenance:
+    return _report(target, facts)._replace(kept=why, detail=detail)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pylog.catalog.layout import Layout, check_encodable
-from pylog.interrupts import own
-from pylog.storage import FileSystem
+from pylog.interrupts import own, suppress
+from pylog.storage import FileLock, FileSystem
 from pylog.transaction.state import OWNER_BYTES
 
 _OWNER_SUFFIX = ".owner"
+_GONE = "."  # prefix of the directories of ids that are forgotten
 
 
 class TransactionDirectory(NamedTuple):
@@ -47,6 +48,31 @@ class TransactionDirectory(NamedTuple):
         except own(FileNotFoundError):
             return []
         return [bytes.fromhex(name.removesuffix(_OWNER_SUFFIX)) for name in names if _is_owner(name)]
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is one that an expiry has renamed."""
+        return self.path.rpartition("/")[2].startswith(_GONE)
+
+    def rename_away(self) -> TransactionDirectory:
+        """Atomic: who waits for its lock finds that the lock is not in place."""
+        gone = f"{self.path.rpartition('/')[0]}/{_GONE}{self.filesystem.random_bytes(8).hex()}"
+        self.filesystem.replace(self.path, gone)
+        return self._replace(path=gone)
+
+    def clear(self) -> None:
+        """Remove the directory, which was renamed."""
+        with suppress(FileNotFoundError):  # another process is removing it
+            for name in self.filesystem.names(self.path):
+                self.filesystem.remove(f"{self.path}/{name}")
+            self.filesystem.remove_directory(self.path)
+
+    def open_lock(self) -> FileLock:
+        """The id's lock, in a directory that is made for it."""
+        while True:
+            self.make()
+            with suppress(FileNotFoundError):  # an expiry has removed the directory again
+                return self.filesystem.lock(self.lock)
 
     def make(self) -> None:
         for directory in (self.path.rpartition("/")[0], self.path):

@@ -37,7 +37,7 @@ NAMED = "it tells whose a producer id is"
 def first_needed(manager: LogManager, log: PartitionLog) -> Needed:
     """The first record of this partition that is needed all the same."""
     table = manager.part(TransactionTable)
-    unmarked = {found.decision.transaction for found in table.all_unfinished(log) if not _finish(manager, found)}
+    unmarked = {found.decision.transaction for found in table.all_unfinished(log) if not finish(manager, found)}
     found = list(_decisions(log))
     latest = {decision.transactional_id: decision.producer_id for _, decision in found}
     needed: dict[tuple[str, int], bool] = {}
@@ -62,7 +62,7 @@ def _decisions(log: PartitionLog) -> list[tuple[int, Decision]]:
     return found
 
 
-def _finish(manager: LogManager, found: Found) -> bool:
+def finish(manager: LogManager, found: Found) -> bool:
     """Whether every marker of a commit is durable now. Writes those that are missing: any process may."""
     producer_id, epoch = found.decision.transaction
     try:

@@ -101,7 +101,7 @@ class Outcomes:
 
         try:
             while_holding(self._filesystem, self._manager.clock, directory.lock, decide, PATIENCE_MS / 1000)
-        except own(LogLocked, NotAppended, OutcomeUnknown, StorageError) as error:
+        except own(LogLocked, NotAppended, OutcomeUnknown, StorageError, FileNotFoundError) as error:
             logger.warning("%r: its transaction is not decided yet: %s", directory.transactional_id, error)
 
     def _is_left(self, directory: TransactionDirectory, state: TransactionState) -> bool:

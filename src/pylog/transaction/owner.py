@@ -65,18 +65,28 @@ class TransactionOwner:
         self._started_ms = 0
         self._unfinished = UnfinishedCommits()
         self._prepared = (-1, -1)  # the transaction whose commit may be in the table
-        self._directory.make()
         self._owner = self._filesystem.random_bytes(OWNER_BYTES)
         self._alive: FileLock | None = None
-        self._lock = self._filesystem.lock(self._directory.lock)
+        self._lock = self._directory.open_lock()
         self._lock_is_used = threading.Lock()  # two uses of one descriptor would not exclude each other
         self._file: StateFile
         try:
-            self._state = self._holding(self._take_over)
+            self._state = self._hold_first()
             self._finish_others()
         except BaseException:
             self.close()
             raise
+
+    def _hold_first(self) -> TransactionState:
+        """Take over, with the lock that is in place: an expiry removes it together with the directory."""
+
+        def take_over() -> TransactionState | None:
+            return self._take_over() if self._lock.is_in_place() else None
+
+        while (state := holding(self._lock, self._directory.lock, self._filesystem, self._clock, take_over)) is None:
+            self._lock.close()
+            self._lock = self._directory.open_lock()
+        return state
 
     def _take_over(self) -> TransactionState:
         self._file = StateFile(self._filesystem.open_appendable(self._directory.state, create=True), self._manager.boot)

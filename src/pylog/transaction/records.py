@@ -51,6 +51,16 @@ def encode_key(transactional_id: str) -> bytes:
     return INT16.pack(_KEY_VERSION) + string(transactional_id)
 
 
+def decode_key(key: bytes | None) -> str:
+    """The transactional id. ``CorruptRecord``."""
+    try:
+        if key is not None and INT16.unpack_from(key)[0] == _KEY_VERSION:
+            return read_string(key, 2)[0]
+    except own(struct.error, UnicodeDecodeError) as error:
+        raise CorruptRecord(f"a record of {TRANSACTIONS_TOPIC} is damaged: {error}", key=key) from error
+    raise CorruptRecord(f"the key of a transaction is {key!r:.40}, expected version {_KEY_VERSION}", key=key)
+
+
 def encode_value(decision: Decision) -> bytes:
     by_topic: dict[str, list[int]] = {}
     for topic, number in sorted(decision.partitions):
@@ -71,9 +81,7 @@ def decode(key: bytes | None, value: bytes | None) -> Decision | None:
     ``CorruptRecord`` if it is cut, not text, or of an unknown version.
     """
     try:
-        if key is None or INT16.unpack_from(key)[0] != _KEY_VERSION:
-            raise CorruptRecord(f"the key of a transaction is {key!r:.40}, expected version {_KEY_VERSION}", key=key)
-        transactional_id, _ = read_string(key, 2)
+        transactional_id = decode_key(key)
         if value is None:
             return None
         version, producer_id, epoch, timeout_ms, status = _FRONT.unpack_from(value)

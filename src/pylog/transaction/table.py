@@ -23,11 +23,12 @@ from pylog.errors import NotAppended, OffsetOutOfRange, OutcomeUnknown, StorageE
 from pylog.interrupts import own, suppress
 from pylog.limits import RECORDS_AT_ONCE
 from pylog.manager.manager import LogManager
+from pylog.manager.producer_ids import LIKE_KAFKA_BELOW
 from pylog.model import ProducerRecord
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.write.batch_input import encoded_batch
 from pylog.storage import after_fork_in_child
-from pylog.transaction.records import Decision, decode, encode_key, encode_value
+from pylog.transaction.records import Decision, decode, decode_key, encode_key, encode_value
 from pylog.transaction.state import Status
 
 logger = logging.getLogger("pylog.transaction")
@@ -181,8 +182,11 @@ class TransactionTable:
         try:
             for fetched in log.reader.fetches(partition.next_offset, INT64_MAX):
                 for view in fetched.batches:
-                    for decision in decisions_in(view, log, partition.next_offset):
-                        self._apply(log, decision, view.header.last_offset + 1)
+                    for move in _moves_in(view, log, partition.next_offset):
+                        if isinstance(move, Decision):
+                            self._apply(log, move, view.header.last_offset + 1)
+                        else:
+                            self._forget(move)
                 partition.next_offset = fetched.cursor.offset
         except own(OffsetOutOfRange) as error:
             if partition.next_offset == error.earliest:
@@ -202,7 +206,30 @@ class TransactionTable:
         elif decision.status is Status.COMPLETE_COMMIT:
             self._commits.pop(name, None)  # its markers are on the disk
 
+    def _forget(self, transactional_id: str) -> None:
+        latest = self._latest.get(transactional_id)
+        if latest is None or latest.producer_id < LIKE_KAFKA_BELOW:  # no record of such an id does not mean aborted
+            return
+        del self._latest[transactional_id]
+        self._commits = {
+            name: found for name, found in self._commits.items() if found.decision.transactional_id != transactional_id
+        }
+
     # Writing
+
+    def number_of(self, transactional_id: str) -> int:
+        """The partition of an id. The topic is there."""
+        topic = self._topic()
+        assert topic is not None
+        return hash_code(transactional_id) % topic.partitions
+
+    def settle(self, transactional_id: str, timeout_ms: int) -> None:
+        """Publish or cut what a dead process has left at the end. ``DeliveryTimeout``."""
+        self._manager.partition(TRANSACTIONS_TOPIC, self.number_of(transactional_id)).settle(timeout_ms)
+
+    def forget(self, transactional_id: str, check_held: Callable[[], object]) -> None:
+        """Append a tombstone. ``check_held``: as for ``append``."""
+        self._append(transactional_id, [ProducerRecord(None, encode_key(transactional_id))], check_held, PATIENCE_MS)
 
     def append(
         self,
@@ -216,6 +243,16 @@ class TransactionTable:
         ``check_held`` verifies that the caller holds the id's lock. Raises as ``PartitionLog.append_batch``.
         """
         decisions = list(decisions)
+        records = [ProducerRecord(encode_value(each), encode_key(each.transactional_id)) for each in decisions]
+        return Found(decisions[-1], *self._append(transactional_id, records, check_held, timeout_ms))
+
+    def _append(
+        self,
+        transactional_id: str,
+        records: list[ProducerRecord],
+        check_held: Callable[[], object],
+        timeout_ms: int,
+    ) -> tuple[PartitionLog, int]:
         topic = self._topic()
         if topic is None:
             topic = self._manager.create_topic(
@@ -223,16 +260,20 @@ class TransactionTable:
             )
         with self._lock:
             log = self._partition(topic, hash_code(transactional_id) % topic.partitions).log
-        records = [ProducerRecord(encode_value(each), encode_key(each.transactional_id)) for each in decisions]
         batch, least_ms = encoded_batch(records, topic.config.max_message_bytes, self._manager.clock.now_ms())
         process_id = self._manager.filesystem.process_id()  # a child forked before it fails the check
         check_held()
         appended = log.append_batch(batch, timeout_ms=timeout_ms, min_timestamp_ms=least_ms, process_id=process_id)
-        return Found(decisions[-1], log, appended.last_offset + 1)
+        return log, appended.last_offset + 1
 
 
 def decisions_in(view: BatchView, log: PartitionLog, offset: int = 0) -> Iterator[Decision]:
     """The decisions in a batch, from ``offset`` on. ``CorruptRecord`` if it is damaged: then nothing may be decided."""
+    return (move for move in _moves_in(view, log, offset) if isinstance(move, Decision))
+
+
+def _moves_in(view: BatchView, log: PartitionLog, offset: int) -> Iterator[Decision | str]:
+    """The decisions in a batch, and the ids that are forgotten."""
     decoder = view.decoder(TRANSACTIONS_TOPIC, log.number)
     decoder.skip_to(offset)
     while records := decoder.take(RECORDS_AT_ONCE):
@@ -240,6 +281,8 @@ def decisions_in(view: BatchView, log: PartitionLog, offset: int = 0) -> Iterato
             decision = decode(record.key, record.value)
             if decision is not None:
                 yield decision
+            elif record.value is None:
+                yield decode_key(record.key)
 
 
 def _unpublished(log: PartitionLog) -> Iterator[tuple[Decision, int]]:
