@@ -410,3 +410,97 @@ def test_without_the_package_rocksdict_the_error_says_what_to_install(
     with pytest.raises(ConfigError, match=r"pip install 'pylog-embedded\[table\]'"):
         pylog.table(topic, "t", store="rocksdict", directory=tmp_path / "table")
     pylog.table(topic, "t", directory=tmp_path / "table").close()  # the lock is free again
+
+
+def test_what_a_few_compressed_bytes_expand_to_goes_to_the_store_in_pieces(
+    topic: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pylog.tables.follower._DECODED_BYTES", 50_000)
+    with Producer(topic, compression="zstd", acks=1) as producer:
+        for number in range(20):
+            producer.send("t", b"x" * 20_000, key=b"%d" % (number % 7))
+            producer.send("t", None, key=b"0")
+            producer.flush()
+    with pylog.table(topic, "t") as table:
+        applied, held = table._store.apply, []
+
+        def apply(number: int, newest: Any, position: Any) -> None:
+            held.append(sum(len(record.value or b"") for record in newest.values()))
+            applied(number, newest, position)
+
+        table._store.apply = apply  # type: ignore[method-assign]
+        table._store.positions.clear()
+        table._follower.partitions[0].quiet_token = None
+        assert dict(table.items()) == scan(topic)
+    assert len(held) > 5
+    assert max(held) <= 80_000
+
+
+def test_values_are_looked_for_in_one_moment(topic: Log) -> None:
+    send(topic, (b"a", b"1"), (b"b", b"2"))
+    with pylog.table(topic, "t") as table:
+        values = iter(table.values())
+        send(topic, (b"a", None), (b"c", b"3"))
+        assert list(values) == [b"1", b"2"]
+        pairs, keys = iter(table.items()), iter(table)
+        send(topic, (b"b", None))
+        assert (list(pairs), list(keys)) == ([(b"b", b"2"), (b"c", b"3")], [b"b", b"c"])
+        assert b"3" in table.values()
+        assert b"2" not in table.values()
+
+
+def test_threads_that_iterate_never_see_half_of_a_batch(topic: Log) -> None:
+    """Each batch puts one key, and removes the one before."""
+    send(topic, (b"0", b""))
+    seen: list[list[bytes]] = []
+    with pylog.table(topic, "t") as table:
+        done = threading.Event()
+
+        def look() -> None:
+            while not done.is_set():
+                seen.append([*table])
+                assert len(table) == 1
+
+        threads = [threading.Thread(target=look) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for number in range(300):
+            send(topic, (b"%d" % (number + 1), b""), (b"%d" % number, None))
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert {len(keys) for keys in seen} == {1}
+
+
+def test_a_record_without_an_offset_is_not_waited_for(topic: Log) -> None:
+    with (
+        Producer(topic, acks=0) as producer,
+        pylog.table(topic, "t") as table,
+        pytest.raises(ConfigError, match="acks=0"),
+    ):
+        table.wait_for(producer.send("t", b"1", key=b"a").result(), 0)
+
+
+def test_retention_that_overtakes_a_table_again_and_again_does_not_stop_it(topic: Log) -> None:
+    """Retention may take what a slow table is about to read, again and again: it goes on while it reads something."""
+    for number in range(20):
+        send(topic, (b"%d" % number, b"v"))
+    table = pylog.table(topic, "t", auto_refresh=False)
+    table._follower.partitions[0].quiet_token = None
+    table._store.positions.clear()
+    each = table._follower.partitions[0]
+    fetch = each.partition.fetch
+    removed = []
+
+    def removing(cursor: Any, **options: Any) -> Any:
+        if len(removed) < 9 and (not removed or cursor.offset > removed[-1]):
+            removed.append(cursor.offset + 1)
+            topic.delete_records(TopicPartition("t", 0), removed[-1])
+        return fetch(cursor, **{**options, "max_bytes": 1})
+
+    each.partition.fetch = removing
+    table.refresh()
+    assert len(removed) > 6
+    table._auto_refresh = True
+    assert dict(table.items()) == scan(topic)
+    table.close()

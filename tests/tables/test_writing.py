@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,66 @@ def test_an_unknown_topic_is_created_if_the_log_allows_it(tmp_path: Path) -> Non
     ):
         table["a"] = b"1"
         assert dict(table) == {"a": b"1"}
+
+
+def test_a_program_that_only_writes_does_not_keep_what_it_wrote(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pylog.tables.writable._OWN_RECORDS", 10)
+    log.create_topic("t")
+    with pylog.table(log, "t", changelog=True, acks=1) as table:
+        for number in range(100):
+            table[b"%d" % number] = b"x"
+            assert len(table._own) <= 10
+        with Producer(log, transactional_id="x") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("t", b"1", key=b"open")
+            producer.flush()
+            for number in range(100):  # hidden by the transaction
+                table[b"%d" % number] = b"y"
+            assert table[b"7"] == b"y"
+            assert len(table) == 100
+            producer.commit_transaction()
+        assert dict(table.items()) == scan(log)
+        assert not table._own
+
+
+def test_clear_and_update_take_their_keys_little_by_little(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pylog.tables.writable._BATCH_RECORDS_MAX", 10)
+    log.create_topic("t")
+    taken: list[int] = []
+
+    def numbers() -> Iterator[tuple[bytes, bytes]]:
+        for number in range(25):
+            taken.append(log.partition("t", 0).latest_offset)
+            yield b"%d" % number, b""
+
+    with pylog.table(log, "t", changelog=True) as table:
+        table.update(numbers())
+        assert taken == [0] * 10 + [10] * 10 + [20] * 5
+        assert log.partition("t", 0).durable_offset == len(table) == 25
+        table.clear()
+        assert len(table) == 0
+        assert log.partition("t", 0).latest_offset == 50
+
+
+def test_popitem_gives_each_key_to_one_of_several(log: Log, tmp_path: Path) -> None:
+    log.create_topic("t")
+    popped: list[tuple[bytes, bytes]] = []
+
+    def pop_all() -> None:
+        with Log(log.path) as own_log, pylog.table(own_log, "t", changelog=True, acks=1) as own_table:
+            while True:
+                try:
+                    popped.append(own_table.popitem())
+                except KeyError:
+                    return
+
+    with pylog.table(log, "t", changelog=True) as table:
+        table.update({b"%d" % number: b"v" for number in range(40)})
+        workers = [threading.Thread(target=pop_all) for _ in range(3)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert sorted(popped) == sorted((b"%d" % number, b"v") for number in range(40))
+        assert len(table) == 0

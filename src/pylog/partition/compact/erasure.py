@@ -196,7 +196,7 @@ class _Erasure:
     def _rewrite(self, segment: _Segment, keys: frozenset[bytes], report: ErasedPartition) -> ErasedPartition:
         directory, end = self._directory, report.end_offset
         records = 0
-        with closing(CleanedSegment(directory, segment.base, directory.settings())) as copy:
+        with closing(CleanedSegment(directory, segment.base, directory.settings(), self._check_process)) as copy:
             try:
                 for view in self._views(segment):
                     left = split(view, keys, end) if may_hold(view, keys) else None
@@ -216,7 +216,7 @@ class _Erasure:
         if not records:
             remove_unfinished(directory.filesystem, directory.path, (CLEANED,))
             return report
-        swap_in(directory, self._log.writable(), [segment.base], segment.end)
+        swap_in(directory, self._log.writable(), [segment.base], segment.end, size_bytes, self._check_process)
         return report._replace(
             records=report.records + records, segments=report.segments + 1,
             bytes_before=report.bytes_before + segment.size_bytes, bytes_after=report.bytes_after + size_bytes,
