@@ -130,6 +130,7 @@ class FakeDescription(NamedTuple):
     id: str
     partitions: int
     config: FakeConfig = FakeConfig()
+    earlier_ids: tuple[str, ...] = ()
 
 
 class FakeLog:

@@ -75,9 +75,9 @@ def _random_uuid(filesystem: FileSystem) -> str:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def read_json(filesystem: FileSystem, path: str) -> dict[str, Any]:
+def read_json(filesystem: FileSystem, path: str, limit_bytes: int = _LIMIT_BYTES) -> dict[str, Any]:
     """A small JSON object. ``CorruptSegment`` if the file is something else."""
-    data = read_whole(filesystem, path, _LIMIT_BYTES)
+    data = read_whole(filesystem, path, limit_bytes)
     try:
         content = json.loads(data.decode())  # else json would detect the encoding, and import for it
     except own(ValueError, RecursionError) as error:

@@ -38,7 +38,7 @@ def _run(arguments: argparse.Namespace) -> int:
     report = VerifyReport()
     problems = 0
     unchecked: Counter[str] = Counter()
-    with open_log(arguments) as log, Meter("verifying", _segment_bytes(log, arguments.topics)) as meter:
+    with open_log(arguments) as log, Meter("verifying", total_bytes(log, arguments.topics)) as meter:
         for found in log.find_problems(arguments.topics, progress=meter.advance, report=report):
             meter.pause()
             if found.kind == UNCHECKED:
@@ -52,8 +52,8 @@ def _run(arguments: argparse.Namespace) -> int:
     return PROBLEM if problems or unchecked else OK
 
 
-def _segment_bytes(log: Log, topics: list[str]) -> int:
-    """The number of bytes to check, for the progress bar."""
+def total_bytes(log: Log, topics: list[str]) -> int:
+    """The bytes of the segments of these topics, or of all, for the progress bar."""
     from pylog.catalog.layout import parse_partition
     from pylog.manager.verification import segment_bytes
     from pylog.storage import OsFileSystem
