@@ -247,3 +247,36 @@ def test_a_process_that_creates_a_topic_completes_what_a_killed_one_has_left(tmp
         assert caught.value.retriable
         other.create_topic("old")
         assert (values(other, "new"), values(other, "old")) == (ALL, [])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"{}",
+        b'{"name": "../x", "after": {}, "is_copy": false, "commits": []}',
+        b'{"name": "new", "after": {"id": "../x", "partitions": 1, "config": {}}, "is_copy": true, "commits": []}',
+        b'{"name": "new", "after": {"id": "x", "partitions": 1, "config": {}}, "is_copy": 1, "commits": []}',
+        b'{"name": "new", "after": {"id": "x", "partitions": 1, "config": {}}, "is_copy": true, "commits": [["a"]]}',
+        None,
+    ],
+)
+def test_a_change_whose_draft_is_damaged_is_left_as_it_is(
+    tmp_log_dir: Path, caplog: pytest.LogCaptureFixture, damage: bytes | None
+) -> None:
+    with Log(tmp_log_dir) as log:
+        fill(log)
+    topics = tmp_log_dir / ".pylog/topics"
+    (topics / "old.json").rename(topics / "old.moved")
+    if damage is not None:
+        (topics / "old.next").write_bytes(damage)
+    with Log(tmp_log_dir) as log:
+        with pytest.raises(TopicChanged):
+            log.describe_topic("old")
+        with pytest.raises(LogLocked, match="cannot be completed"):
+            log.rename_topic("__other", "new")
+    assert "is left as it is" in caplog.text
+    assert (tmp_log_dir / "old-0").is_dir()
+    (topics / "old.moved").rename(topics / "old.json")
+    with Log(tmp_log_dir) as log:
+        assert values(log, "old") == ALL

@@ -81,11 +81,15 @@ def switch(
                 _hold(locks, manager, f"{partition.directory.path}/{LOCK}")
             if any(partition.reader.open_transactions() for partition in partitions):
                 return False
-            for group in manager.part(GroupAdmin).in_files():
-                directory = manager.part(GroupAdmin).directory(group)
+            groups = manager.part(GroupAdmin)
+            held = groups.in_files()
+            for group in held:
+                directory = groups.directory(group)
                 directory.make()
                 _hold(locks, manager, directory.lock)
             change = make(now)
+            if groups.in_files() != held:  # a group that is new may have committed
+                return False
             for partition in partitions:  # the next holder of the lock reads the settings
                 PartitionDirectory.announce_settings(manager.filesystem, partition.directory.path)
             changes.decide(change)
