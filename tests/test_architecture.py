@@ -28,6 +28,7 @@ HOUSE = """
     __init__ | __main__
     cli | aio | spark | testing | outbox | tables
     log | producer | consumer
+    topic_changes
     transaction
     group | cleaner | backup | replication
     manager

@@ -14,6 +14,7 @@ In short::
 #
 #   cli  spark  testing  outbox  tables   the command line; Spark; a pytest plugin; an outbox; tables
 #   log  producer  consumer         the public face; batching and sending; fetching and iterating
+#   topic_changes                   another name, or other partitions, of a topic in use
 #   transaction                     states, decisions and owners of transactions
 #   group  cleaner  backup          members and offsets of consumer groups; what retention deletes; copies of a log
 #   manager                         one open log: partitions, waiting, producer ids, opening, checks

@@ -153,6 +153,21 @@ class ReadOnlyTopic(NotAppended):
         )  # fmt: skip
 
 
+class TopicChanged(TopicNotFound, NotAppended):
+    """The topic gets other partitions or another name, or got other partitions since the record was
+    sent. Send again: the record then goes to the partition that has its key now."""
+
+    retriable = True
+
+    @classmethod
+    def since(cls, topic: str) -> TopicChanged:
+        """For a record that was sent to a partition that the topic had before."""
+        return cls(
+            f"topic {topic!r} has got another number of partitions since: send again, to the partition that has the key now",
+            topic=topic,
+        )
+
+
 class OffsetConflict(NotAppended):
     """``append(expected_offset=n)`` found another end. Read the new records, then decide again."""
 

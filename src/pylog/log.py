@@ -6,7 +6,7 @@ among threads, and continues to work in a forked child.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from pylog.backup.report import BackupReport
     from pylog.catalog import Manifest
+    from pylog.catalog.changes import Commit
     from pylog.catalog.settings import LogSettings
     from pylog.catalog.topic import TopicOptions
     from pylog.cleaner.cleaner import Cleaner
@@ -102,6 +103,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
             filesystem=filesystem,
             topic_defaults=topic_defaults,
             forget_commits=_forget_commits,
+            write_commits=_write_commits,
             transactions=_outcomes,
             after_roll=_after_roll,
         )
@@ -187,6 +189,32 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         """
         check_topic_options(config)
         return self.manager.alter_topic(name, config)
+
+    def rename_topic(self, old: str, new: str) -> TopicDescription:
+        """Give a topic another name, with its records, id and groups' positions. Durable on return.
+
+        Its producers get ``TopicNotFound`` then; subscriptions to the old name continue without it.
+        ``TopicNotFound``, ``TopicExists``, ``InvalidTopicName``; ``LogLocked`` if a transaction stays
+        open in it for 30 s, or a stopped process holds a lock: nothing was changed, call again.
+        """
+        from pylog.topic_changes.rename import rename_topic  # rarely needed
+
+        return rename_topic(self.manager, old, new)
+
+    def repartition(
+        self, name: str, partitions: int, progress: Callable[[int], object] | None = None
+    ) -> TopicDescription:
+        """Give a topic more or fewer partitions. Each key keeps its order, groups continue where they have
+        committed, at least once. Durable on return; a topic with so many is left as it is.
+
+        A copy takes the topic's place: producers' records meanwhile fail with ``TopicChanged``; send
+        them again. ``progress`` gets the number of bytes copied since its last call. A killed call
+        is repeated, or has changed everything. ``TopicNotFound``, ``ConfigError``, ``StorageFull``;
+        ``LogLocked`` as for ``rename_topic``.
+        """
+        from pylog.topic_changes.repartition import repartition  # rarely needed
+
+        return repartition(self.manager, name, partitions, bool if progress is None else progress)
 
     def add_partitions(self, name: str, total: int) -> TopicDescription:
         """Grow a topic to ``total`` partitions. Keys hash differently: order holds from here on."""
@@ -434,6 +462,10 @@ def _after_roll(manager: LogManager, partition: PartitionLog) -> None:
         manager.part(cleaner_of).after_roll(partition, max_bytes)
     if partition.topic == OFFSETS_TOPIC:
         _groups(manager).offsets.after_commit(partition, manager.part(cleaner_of).compact_if_small)
+
+
+def _write_commits(manager: LogManager, commits: Sequence[Commit]) -> None:
+    _groups(manager).offsets.write_as_they_are(commits)
 
 
 def _forget_commits(manager: LogManager, topic: str, timeout_s: float) -> None:

@@ -63,6 +63,9 @@ INT32_MAX = 2**31 - 1
 TOPIC: dict[str, Callable[[Any], bool]] = {
     "id": lambda value: isinstance(value, str) and re.fullmatch("[A-Za-z0-9_-]{1,64}", value) is not None,
     "partitions": lambda value: is_int(value, 1, PARTITIONS_MAX),
+    "earlier_ids": lambda value: (
+        value is MISSING or (isinstance(value, list) and all(isinstance(each, str) for each in value))
+    ),
     "config": lambda value: value == {},
     "config.segment_bytes": lambda value: is_int(value, 1024, INT32_MAX) or value is MISSING,
     "config.segment_ms": lambda value: is_int(value, 1, 2**63 - 1) or value is MISSING,

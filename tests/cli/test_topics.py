@@ -136,3 +136,17 @@ def test_internal_topics_are_shown_unless_told_not_to(pylog: Run, log: Log) -> N
         assert (ran.code, ran.err) == (0, "")
     assert [line.split()[0] for line in pylog("stats").lines[1:]] == ["__consumer_offsets-0", "t-0"]
     assert pylog("consume", "__consumer_offsets", "--from-beginning", "--json").objects[0]["offset"] == 0
+
+
+def test_rename_and_repartition(pylog: Run, log: Log) -> None:
+    log.create_topic("t", partitions=3)
+    pylog("produce", "t", "--key-separator", "=", stdin=b"k=v\n")
+    assert pylog("topics", "rename", "t", "u") == (0, "u is the new name of t (3 partitions)\n", "")
+    ran = pylog("topics", "repartition", "u", "5", "--json")
+    assert [shown["partitions"] for shown in ran.objects] == [5]
+    assert log.describe_topic("u").partitions == 5
+    assert [r.value for n in range(5) for r in log.partition("u", n).scan()] == [b"v"]
+    missing = pylog("topics", "repartition", "t", "5")
+    assert (missing.code, missing.out) == (pylog("topics", "describe", "t").code, "")
+    assert "no topic 't'" in missing.err
+    assert pylog("topics", "rename", "u", "__consumer_offsets").code != 0

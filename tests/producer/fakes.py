@@ -131,6 +131,7 @@ class FakeDescription(NamedTuple):
     id: str
     partitions: int
     config: FakeConfig = FakeConfig()
+    earlier_ids: tuple[str, ...] = ()
 
 
 class FakeLog:

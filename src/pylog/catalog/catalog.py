@@ -15,8 +15,9 @@ from functools import partial
 from threading import get_ident  # whose lock the catalog's is: a deletion appends to another topic
 from typing import Any, TypeVar
 
+from pylog.catalog.changes import being_changed
 from pylog.catalog.disposal import is_own_directory, make_room, remove_all_condemned, remove_partition
-from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, TOPIC_SUFFIX, Layout
+from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, MOVED_TOPIC_SUFFIX, TOPIC_SUFFIX, Layout
 from pylog.catalog.manifest import write_json
 from pylog.catalog.topic import (
     INTERNAL_TOPICS,
@@ -89,13 +90,17 @@ class Catalog:
 
     def places(self) -> dict[str, str]:
         """Every name found, valid or not, and its path."""
-        return {name: self._layout.topic(name) for name in self._with_suffix(TOPIC_SUFFIX)}
+        return {name: self._layout.topic(name) for name in self.with_suffix(TOPIC_SUFFIX)}
 
     def being_deleted(self) -> list[str]:
         """Topics whose directories are being removed, also after a crash. ``LogNotFound``."""
-        return self._with_suffix(DELETED_TOPIC_SUFFIX)
+        return self.with_suffix(DELETED_TOPIC_SUFFIX)
 
-    def _with_suffix(self, suffix: str) -> list[str]:
+    def being_changed(self) -> list[str]:
+        """Topics whose change was decided and is not complete: see ``changes.py``."""
+        return self.with_suffix(MOVED_TOPIC_SUFFIX)
+
+    def with_suffix(self, suffix: str) -> list[str]:
         try:
             found = self._filesystem.names(self._layout.topics)
         except own(FileNotFoundError) as error:
@@ -107,6 +112,8 @@ class Catalog:
         try:
             return read_topic(self._filesystem, name, self._layout.topic(check_topic_name(name)))
         except own(FileNotFoundError):
+            if self._filesystem.exists(self._layout.moved_topic(name)):
+                raise being_changed(name, self._layout.root) from None
             there = ", ".join(self.names()[:10]) or "none"
             raise TopicNotFound(
                 f"no topic {name!r} in {self._layout.root} (topics: {there}){advice}", topic=name
@@ -141,14 +148,16 @@ class Catalog:
     def _create(
         self, name: str, partitions: int, config: TopicConfig, prepare: Prepare, retire: Retire, forget: Forget
     ) -> TopicDescription:
-        self._refuse_collision(name)
+        if self.being_changed():  # one of these topics may be about to get the name
+            raise being_changed(self.being_changed()[0], self._layout.root)
+        self.refuse_collision(name)
         if name in self.being_deleted():
             self._finish_deletion(name, retire, forget)
-        topic_id = self._new_id()
+        topic_id = self.new_id()
         self._prepare(name, range(partitions), topic_id, prepare)
-        return self._publish(TopicDescription(name, topic_id, partitions, config))
+        return self.publish(TopicDescription(name, topic_id, partitions, config))
 
-    def _new_id(self) -> str:
+    def new_id(self) -> str:
         """A random UUID in base64. As in Kafka, it does not begin with ``-``, like an option of a
         command, and is not the reserved 0 or 1."""
         while True:
@@ -157,7 +166,8 @@ class Catalog:
             if not topic_id.startswith("-") and int.from_bytes(drawn, "big") > 1:
                 return topic_id
 
-    def _refuse_collision(self, name: str) -> None:
+    def refuse_collision(self, name: str) -> None:
+        """``TopicExists`` if a topic has the name, or one too similar."""
         for other in self.names():
             if other == name:
                 raise TopicExists(
@@ -170,6 +180,15 @@ class Catalog:
                     "and the choice of . and _; take another name",
                     topic=name, existing=other,
                 )  # fmt: skip
+
+    def refuse_deleted(self, name: str) -> None:
+        """``TopicExists`` while directories of a deleted topic of this name are still there."""
+        if name in self.being_deleted():
+            raise TopicExists(
+                f"a topic {name!r} was deleted, and not all of it is gone yet: open the log for writing again, which removes "
+                "it, or take another name",
+                topic=name, existing=name,
+            )  # fmt: skip
 
     def add_partitions(self, name: str, total: int, prepare: Prepare) -> TopicDescription:
         check_partition_count(total)
@@ -184,7 +203,7 @@ class Catalog:
                 option="total", value=total, partitions=topic.partitions,
             )  # fmt: skip
         self._prepare(name, range(topic.partitions, total), topic.id, prepare)
-        return self._publish(topic._replace(partitions=total))
+        return self.publish(topic._replace(partitions=total))
 
     def alter(self, name: str, changes: Mapping[str, Any], announce: Announce) -> TopicDescription:
         if not changes:
@@ -210,7 +229,7 @@ class Catalog:
                 f"partitioner={after!r}, else create another one, and copy the records there",
                 option="partitioner", value=after, topic=name, topic_partitioner=before,
             )  # fmt: skip
-        altered = self._publish(topic._replace(config=config))
+        altered = self.publish(topic._replace(config=config))
         for number in altered.numbers:
             announce(self._layout.partition(name, number))
         return altered
@@ -238,7 +257,7 @@ class Catalog:
             if is_own_directory(filesystem, directory):
                 while_holding(filesystem, self._clock, f"{directory}/{LOCK}", bool)
         filesystem.replace(self._layout.topic(name), self._layout.deleted_topic(name))
-        self._advance_version()
+        self.advance_version()
         self._remove_the_rest(topic, retire, forget)
 
     def _remove_the_rest(self, topic: TopicDescription, retire: Retire, forget: Forget) -> None:
@@ -285,7 +304,7 @@ class Catalog:
             logger.warning("there is a topic %r, so its directories stay; remove %r if it was not meant", name, path)
             return
         logger.info("finishing the deletion of %r, which was cut off", name)
-        self._advance_version()  # the deleter may have died before it did so
+        self.advance_version()  # the deleter may have died before it did so
         self._remove_the_rest(topic, retire, forget)
 
     def _prepare(self, name: str, numbers: range, topic_id: str, prepare: Prepare) -> None:
@@ -296,10 +315,10 @@ class Catalog:
             prepare(directory, topic_id)
         self._filesystem.sync_directory(self._layout.root)
 
-    def _publish(self, topic: TopicDescription) -> TopicDescription:
-        self._make_way_durable()
+    def publish(self, topic: TopicDescription) -> TopicDescription:
+        self.make_way_durable()
         write_json(self._filesystem, self._layout.topic(topic.name), topic_content(topic))
-        self._advance_version()
+        self.advance_version()
         return topic
 
     def require_slots_version(self, name: str) -> None:
@@ -313,15 +332,15 @@ class Catalog:
     def _require_slots_version(self, name: str) -> None:
         topic = self.describe(name, _NO_ADVICE)
         if not has_slots_version(self._filesystem, self._layout.topic(name)):
-            self._publish(topic)
+            self.publish(topic)
 
     def make_durable(self) -> None:
         """Let every topic, and the directories above it, survive a power failure. ``StorageError``.
         Needed for others' topics: they are visible when renamed, before the sync."""
-        self._make_way_durable()
+        self.make_way_durable()
         self._filesystem.sync_directory(self._layout.topics)
 
-    def _make_way_durable(self) -> None:
+    def make_way_durable(self) -> None:
         """Sync what precedes any topic: the manifest, and the directories."""
         if not self._way_is_durable:
             sync_name(self._filesystem, self._layout.root)
@@ -329,7 +348,7 @@ class Catalog:
                 self._filesystem.sync_directory(directory)
             self._way_is_durable = True
 
-    def _advance_version(self) -> None:
+    def advance_version(self) -> None:
         """Give the directory a new time: file times can be as coarse as the kernel's tick."""
         mark = f"{self._layout.topics}/.changed"
         before = self.version()

@@ -12,14 +12,18 @@ PRIVATE = ".pylog"
 META_PROPERTIES = "meta.properties"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+COPY_SUFFIX = "-future"
 TOPIC_SUFFIX = ".json"
 ENCODED_BYTES_MAX = 200  # of a group's, a transactional id's or a producer's name as a file name
 DELETED_TOPIC_SUFFIX = ".gone"  # short: names may have 249 characters
+DRAFT_SUFFIX = ".next"
+MOVED_TOPIC_SUFFIX = ".moved"
 
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 _NOT_PLAIN_OR_CAPITAL = re.compile(r"[^a-z0-9._-]+")
 _NOBODYS = "%"  # is not the file name of any id
 _ENCODED = re.compile(r"(?:%[0-9A-F]{2})+")
+_COPY = re.compile(r".+-[0-9]+\.[A-Za-z0-9_-]{22}" + COPY_SUFFIX, re.DOTALL)
 _STRAY = re.compile(r"(.+)-([0-9]+)\.[0-9a-f]+" + STRAY_SUFFIX, re.DOTALL)
 _CONDEMNED = re.compile(r"(.+)-([0-9]+)\.([0-9a-f]+)" + DELETE_SUFFIX, re.DOTALL)
 
@@ -47,6 +51,7 @@ class Layout:
         self.transactions = f"{self.private}/transactions"
         self.named_producers = f"{self.private}/producers"
         self.sinks = f"{self.private}/spark"
+        self.changes_lock = f"{self.private}/changes.lock"
 
     def topic(self, name: str) -> str:
         return f"{self.topics}/{name}{TOPIC_SUFFIX}"
@@ -54,6 +59,23 @@ class Layout:
     def deleted_topic(self, name: str) -> str:
         """The path of a deleted topic's file until its directories are gone."""
         return f"{self.topics}/{name}{DELETED_TOPIC_SUFFIX}"
+
+    def draft(self, name: str) -> str:
+        """What a topic is about to become. See ``changes.py``."""
+        return f"{self.topics}/{name}{DRAFT_SUFFIX}"
+
+    def moved_topic(self, name: str) -> str:
+        """The path of a topic's file from the decision to the end of its change."""
+        return f"{self.topics}/{name}{MOVED_TOPIC_SUFFIX}"
+
+    def copy(self, topic: str, number: int, topic_id: str) -> str:
+        """A partition of a topic that is repartitioned, before it gets its place: named as Kafka names a copy."""
+        return self._renamed(topic, f"-{number}.{topic_id}{COPY_SUFFIX}")
+
+    @staticmethod
+    def is_copy(name: str) -> bool:
+        """Whether a directory of this name in the root is such a copy."""
+        return _COPY.fullmatch(name) is not None
 
     def group(self, group: str) -> str:
         """The directory of a consumer group, whose name was checked."""

@@ -203,7 +203,8 @@ class TopicDescription(NamedTuple):
     """A topic in the catalog. ``id`` is a UUID in Kafka's base64 form.
 
     A Kafka broker need not hold all ``partitions``: then ``present`` lists those in this directory,
-    and ``partitions`` is the number that they imply. Else ``present`` is None.
+    and ``partitions`` is the number that they imply. Else ``present`` is None. ``earlier_ids`` are
+    those the topic had before it was repartitioned.
     """
 
     name: str
@@ -211,6 +212,7 @@ class TopicDescription(NamedTuple):
     partitions: int
     config: TopicConfig
     present: tuple[int, ...] | None = None
+    earlier_ids: tuple[str, ...] = ()
 
     @property
     def numbers(self) -> Sequence[int]:

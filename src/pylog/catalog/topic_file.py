@@ -29,7 +29,11 @@ _OF_CLEANUP = tuple(option for option in TopicConfig._fields if option in _LIMIT
 
 def read_topic(filesystem: FileSystem, name: str, path: str) -> TopicDescription:
     """``FileNotFoundError``, ``CorruptSegment``; ``FormatVersionError`` for what this version does not know."""
-    content = read_json(filesystem, path)
+    return topic_of(name, path, read_json(filesystem, path))
+
+
+def topic_of(name: str, path: str, content: dict[str, Any]) -> TopicDescription:
+    """The topic that ``path`` records with this ``content``."""
     topic_id, partitions, config = (content.get(field) for field in ("id", "partitions", "config"))
     if not isinstance(topic_id, str) or not _TOPIC_ID.fullmatch(topic_id):
         raise damaged_field(path, "id", topic_id, "a UUID in base64, 22 characters of A-Z a-z 0-9 _ -")
@@ -50,7 +54,10 @@ def read_topic(filesystem: FileSystem, name: str, path: str) -> TopicDescription
     first = _checked(path, "config", TopicConfig(partitioner=MURMUR3), config, (*_FIRST, _WRITABLE))
     first = first.with_changes(ignored_limits(path, config))
     now = _checked(path, f"config.{_CLEANUP}", first, cleanup, _OF_CLEANUP)
-    return TopicDescription(name, topic_id, partitions, now)
+    earlier_ids = content.get("earlier_ids", [])
+    if not isinstance(earlier_ids, list) or not all(isinstance(each, str) for each in earlier_ids):
+        raise damaged_field(path, "earlier_ids", earlier_ids, "a list of UUIDs in base64")
+    return TopicDescription(name, topic_id, partitions, now, None, tuple(earlier_ids))
 
 
 def _checked(
@@ -84,7 +91,10 @@ def topic_content(topic: TopicDescription) -> dict[str, Any]:
     if changed:
         config[_CLEANUP] = changed
     config[_SLOTS] = _SLOTS_VERSION  # which older versions can't read: they refuse the topic
-    return {"id": topic.id, "partitions": topic.partitions, "config": config}
+    content = {"id": topic.id, "partitions": topic.partitions, "config": config}
+    if topic.earlier_ids:
+        content["earlier_ids"] = list(topic.earlier_ids)
+    return content
 
 
 def has_slots_version(filesystem: FileSystem, path: str) -> bool:

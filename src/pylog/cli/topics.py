@@ -65,6 +65,19 @@ def add_parser(commands: Commands) -> None:
     )
     alter.set_defaults(run=_alter)
 
+    rename = verbs.add_parser("rename", parents=log, help="give a topic another name; groups keep their positions")
+    rename.add_argument("topic", metavar="TOPIC")
+    rename.add_argument("name", metavar="NAME", help="the new name")
+    rename.set_defaults(run=_rename)
+
+    repartition = verbs.add_parser(
+        "repartition", parents=log, help="give a topic more or fewer partitions; each key keeps its order",
+        description="Copies the topic while others use it, and puts the copy in its place. Needs as much disk space again.",
+    )  # fmt: skip
+    repartition.add_argument("topic", metavar="TOPIC")
+    repartition.add_argument("partitions", type=whole_number(1), metavar="N")
+    repartition.set_defaults(run=_repartition)
+
     delete = verbs.add_parser("delete", parents=log, help="delete a topic and its records, at once and for good")
     delete.add_argument("topic", metavar="TOPIC")
     delete.add_argument("--if-exists", action="store_true", help="no error where there is no such topic")
@@ -180,6 +193,25 @@ def _alter(arguments: argparse.Namespace) -> int:
         if arguments.partitions is not None:
             topic = log.add_partitions(arguments.topic, arguments.partitions)
     _report(arguments, topic, "altered")
+    return OK
+
+
+def _rename(arguments: argparse.Namespace) -> int:
+    with open_log(arguments, writing=True) as log:
+        topic = log.rename_topic(arguments.topic, arguments.name)
+    _report(arguments, topic, f"is the new name of {arguments.topic}")
+    return OK
+
+
+def _repartition(arguments: argparse.Namespace) -> int:
+    from pylog.cli.progress import Meter
+    from pylog.cli.verify import segment_bytes_of
+
+    with open_log(arguments, writing=True) as log:
+        log.describe_topic(arguments.topic)
+        with Meter(f"copying {arguments.topic}", segment_bytes_of(log, [arguments.topic])) as meter:
+            topic = log.repartition(arguments.topic, arguments.partitions, meter.advance)
+    _report(arguments, topic, "repartitioned")
     return OK
 
 

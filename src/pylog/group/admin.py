@@ -102,7 +102,7 @@ class GroupAdmin:
     def names(self) -> list[str]:
         """Return every group that has members or has committed offsets."""
         found = self.offsets.groups()
-        found.update(group for group in self._in_files() if group not in found and self._may_have_members(group))
+        found.update(group for group in self.in_files() if group not in found and self._may_have_members(group))
         return sorted(found)
 
     def _may_have_members(self, group: str) -> bool:
@@ -125,7 +125,7 @@ class GroupAdmin:
 
     def reading(self, topic: str) -> set[str]:
         """Return the groups with members that want this topic. One whose files are unreadable counts, too."""
-        return {group for group in self._in_files() if self._reads(group, topic)}
+        return {group for group in self.in_files() if self._reads(group, topic)}
 
     def _reads(self, group: str, topic: str) -> bool:
         try:
@@ -334,7 +334,7 @@ class GroupAdmin:
         """
         if topic == OFFSETS_TOPIC or OFFSETS_TOPIC not in self.topics_now([OFFSETS_TOPIC]):
             return
-        groups = self._in_files()
+        groups = self.in_files()
         appended = [self._forget_topic(topic, timeout_s, group) for group in groups]
         later = self.offsets.groups_in(topic).difference(groups)
         appended += [self._forget_topic(topic, timeout_s, group) for group in sorted(later)]
@@ -355,7 +355,7 @@ class GroupAdmin:
             return append(bool)
         return _holding(directory, lambda lock, _: append(lock.check_held), timeout_s)
 
-    def _in_files(self) -> list[str]:
+    def in_files(self) -> list[str]:
         """Return the groups that have a directory: they have, or had, members."""
         try:
             names = self._filesystem.names(self._layout.groups)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading  # consumers of several threads share the cache
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pylog.catalog import TopicDescription
@@ -25,7 +25,7 @@ from pylog.errors import (
     StorageError,
 )
 from pylog.group.lock import LOCK_TIMEOUT_S
-from pylog.group.offset_records import Committed, encode_key, encode_value, partition_of_group
+from pylog.group.offset_records import Committed, decode_key, encode_key, encode_value, partition_of_group
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pylog.group.offsets_partition import Offsets, OffsetsPartition
 from pylog.group.pending_offsets import PendingOffsets, Transaction
@@ -44,6 +44,7 @@ logger = logging.getLogger("pylog.group")
 
 CHECKPOINT_RECORDS = 10_000
 _FAR_RECORDS = 4 * CHECKPOINT_RECORDS
+_WRITTEN_AT_ONCE = 100  # with metadata of 4 KB each, less than a batch
 
 
 class Look(NamedTuple):
@@ -291,6 +292,27 @@ class OffsetStore:
         partition = self._partition(partition_of_group(group, topic.partitions), topic)
         batch, least_ms = encoded_batch(records, topic.config.max_message_bytes, self._manager.clock.now_ms())
         return EncodedOffsets(partition, batch, least_ms, len(records))
+
+    def write_as_they_are(self, commits: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Write records of a topic that cannot be found yet, whose members' commits are refused. Durable on return."""
+        topic = self._topic() if commits else None
+        if topic is None:
+            return
+        found: dict[int, list[ProducerRecord]] = {}
+        for key, value in commits:
+            name = decode_key(key)
+            if name is not None:
+                number = partition_of_group(name[0], topic.partitions)
+                found.setdefault(number, []).append(ProducerRecord(value, key))
+        for number, records in found.items():
+            log = self._partition(number, topic).log
+            for start in range(0, len(records), _WRITTEN_AT_ONCE):
+                batch, least_ms = encoded_batch(
+                    records[start : start + _WRITTEN_AT_ONCE],
+                    topic.config.max_message_bytes,
+                    self._manager.clock.now_ms(),
+                )
+                log.sync(log.append_batch(batch, min_timestamp_ms=least_ms).last_offset + 1)
 
     def recover_last_commit(self, group: str, timeout_s: float) -> None:
         """Decide finally whether a commit cut off by its process's death counts. ``LogLocked``.

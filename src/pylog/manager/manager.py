@@ -7,7 +7,7 @@ Thread-safe; continues to work in a forked child. Nothing below ``Log`` knows it
 from __future__ import annotations
 
 import threading  # threads share the table of open partitions
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,11 +21,13 @@ from pylog.catalog import (
     check_topic_name,
     no_such_partition,
 )
+from pylog.catalog.changes import Commit
 from pylog.catalog.settings import LogSettings, read_settings, write_settings
 from pylog.checks import refuse_records
 from pylog.clock import Clock, SystemClock
-from pylog.errors import Closed, InvalidTopicName, ReadOnlyLog, TopicExists, TopicNotFound
+from pylog.errors import Closed, InvalidTopicName, ReadOnlyLog, TopicChanged, TopicExists, TopicNotFound
 from pylog.interrupts import WeakSet, own, suppress
+from pylog.manager.changes import changes_of
 from pylog.manager.notify import Changes
 from pylog.manager.opening import check_topic_options, checked_path, open_directory, why_read_only
 from pylog.manager.producer_ids import ProducerIds
@@ -43,6 +45,9 @@ _LOCK_TIMEOUT_S = 30.0
 
 ForgetCommits = Callable[["LogManager", str, float], None]
 """Removes the groups' commits in a deleted topic: called with its name and a timeout in seconds."""
+
+WriteCommits = Callable[["LogManager", Sequence[Commit]], None]
+"""Writes commits of groups in a topic that has changed, as they are."""
 
 AfterRoll = Callable[["LogManager", PartitionLog], None]
 """Called by the writer that has closed a segment, without the partition's lock."""
@@ -63,6 +68,7 @@ class LogManager:
         filesystem: FileSystem | None,
         topic_defaults: Mapping[str, object],
         forget_commits: ForgetCommits,
+        write_commits: WriteCommits,
         transactions: Callable[[LogManager], Transactions],
         after_roll: AfterRoll | None = None,
     ) -> None:
@@ -100,7 +106,9 @@ class LogManager:
         ids, lock = self.layout.producer_ids, self.layout.producer_ids_lock
         self._producer_ids = ProducerIds(opened.filesystem, self.clock, ids, lock)
         after_fork_in_child(self._forget_parent)
+        self.write_commits = write_commits
         if isinstance(self._catalog, Catalog) and not self.read_only:
+            changes_of(self, 0.0).finish_if_free()
             self._catalog.finish_deletions(
                 lambda directory: self._retire(directory, 0.0), lambda topic: self._forget_commits(self, topic, 0.0)
             )
@@ -117,7 +125,9 @@ class LogManager:
         internal: bool = False,
     ) -> TopicDescription:
         """See ``Log.create_topic``. ``internal``: a topic of groups; users can't create it."""
-        catalog = self._writable_catalog()
+        catalog = self.writable_catalog()
+        if catalog.being_changed():  # by a process that died, if the lock is free
+            catalog.locked(changes_of(self, _LOCK_TIMEOUT_S).finish)
         prepare, retire, forget = self._prepare, self._retire, self._forget
         while True:
             try:
@@ -132,7 +142,11 @@ class LogManager:
 
     def delete_topic(self, name: str) -> None:
         """See ``Log.delete_topic``."""
-        self._writable_catalog().delete(name, self._retire, self._forget)
+        self.writable_catalog().delete(name, self._retire, self._forget)
+        self.close_partitions(name)
+
+    def close_partitions(self, name: str) -> None:
+        """Close what this process has open of a topic that is gone, or is another one now."""
         with self._mutex:
             closing = [self._partitions.pop(key) for key in list(self._partitions) if key.topic == name]
         for partition in closing:  # without the mutex: close waits for appends, which ask for the settings
@@ -140,7 +154,7 @@ class LogManager:
 
     def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicDescription:
         """See ``Log.alter_topic``."""
-        altered = self._writable_catalog().alter(name, config, self._announce)
+        altered = self.writable_catalog().alter(name, config, self._announce)
         if not altered.config.writable:
             for number in altered.numbers:
                 self._end_appends(self.partition(name, number))
@@ -154,7 +168,7 @@ class LogManager:
 
     def add_partitions(self, name: str, total: int) -> TopicDescription:
         """See ``Log.add_partitions``."""
-        return self._writable_catalog().add_partitions(name, total, self._prepare)
+        return self.writable_catalog().add_partitions(name, total, self._prepare)
 
     def topics(self) -> list[str]:
         """The names of all topics, sorted."""
@@ -215,7 +229,7 @@ class LogManager:
         """See ``Log.alter``."""
         changed = LogSettings(max_bytes)
         write = partial(write_settings, self.filesystem, self.layout.settings, changed)
-        return self._writable_catalog().locked(write)
+        return self.writable_catalog().locked(write)
 
     def with_topics_fixed(self, work: Callable[[], Part]) -> Part:
         """Call ``work`` while no process creates, changes or deletes a topic. ``ReadOnlyLog``, ``LogLocked``."""
@@ -228,9 +242,10 @@ class LogManager:
 
     def require_writable(self) -> None:
         """``ReadOnlyLog``, with the reason, if records can't be appended; ``Closed``."""
-        self._writable_catalog()
+        self.writable_catalog()
 
-    def _writable_catalog(self) -> Catalog:
+    def writable_catalog(self) -> Catalog:
+        """The catalog, if this process may change it. ``ReadOnlyLog``, ``Closed``."""
         self.check_open()
         if self.read_only or not isinstance(self._catalog, Catalog):
             path, why = self.layout.root, self._why_read_only
@@ -303,6 +318,8 @@ class LogManager:
     def _config_of(self, key: TopicPartition, topic_id: str) -> TopicConfig:
         """A partition's settings. ``TopicNotFound`` if another topic has the name now."""
         described = self._describe(key.topic)  # also after ``close``, which seals partitions
+        if topic_id in described.earlier_ids:
+            raise TopicChanged.since(key.topic)
         if described.id != topic_id:
             raise TopicNotFound(
                 f"partition {key.partition} of {key.topic!r} is gone: the topic was deleted, and created again since",

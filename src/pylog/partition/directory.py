@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from pylog.clock import Clock
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT64_MAX
-from pylog.errors import CorruptSegment, PylogError, TopicNotFound
+from pylog.errors import CorruptSegment, PylogError, TopicChanged, TopicNotFound
 from pylog.interrupts import own, suppress
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import FILE_BYTES, CommitSlots, CommitState
@@ -193,7 +193,9 @@ class PartitionDirectory(NamedTuple):
             )  # fmt: skip
         try:
             (self.find_topic or self.settings)()
-        except own(TopicNotFound):
+        except own(TopicNotFound) as error:
+            if isinstance(error, TopicChanged):
+                return error
             return TopicNotFound(
                 f"partition {number} of {topic!r} is gone: the topic was deleted", topic=topic, partition=number
             )

@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from pylog.codec import RecordEncoder
-from pylog.errors import BufferTimeout, TopicNotFound
+from pylog.errors import BufferTimeout, TopicChanged, TopicNotFound
 from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.producer.batch import APPENDED, NO_IDENTITY, OPEN, SETTLED, Driver, ProducerBatch
@@ -60,7 +60,7 @@ class TopicBuffers:
     """The buffers of one topic, one per partition, and the topic's settings that a producer uses."""
 
     __slots__ = (
-        "batch_bytes", "buffers", "choice", "codec", "id", "is_abandoned", "is_stale", "key_hash", "level",
+        "batch_bytes", "buffers", "choice", "codec", "earlier_ids", "id", "is_abandoned", "is_stale", "key_hash", "level",
         "max_message_bytes", "name", "needs_keys", "only",
     )  # fmt: skip
 
@@ -69,6 +69,7 @@ class TopicBuffers:
         self.name = name
         self.id = topic_id  # a topic created again under the same name has another id
         self.choice = choice
+        self.earlier_ids: tuple[object, ...] = ()  # before it was repartitioned; set once
         # Any thread, one operation at a time:
         self.is_stale = False  # a batch failed: the topic may have been deleted
         self.is_abandoned = False  # the buffers belong to the parent process
@@ -169,6 +170,8 @@ class PartitionBuffer:
         batch with a number in use would pass for a duplicate and be acknowledged but not written.
         """
         name, number = self.topic_partition
+        if self.topic.id in log.describe_topic(name).earlier_ids:
+            raise TopicChanged.since(name)
         partition = log.partition(name, number)
         if partition.topic_id != self.topic.id:
             raise TopicNotFound(

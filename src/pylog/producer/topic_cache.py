@@ -11,7 +11,15 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from pylog.codec.compression import codec_id, compress
-from pylog.errors import BufferTimeout, Closed, ConfigError, InvalidPartition, ReadOnlyTopic, TopicNotFound
+from pylog.errors import (
+    BufferTimeout,
+    Closed,
+    ConfigError,
+    InvalidPartition,
+    ReadOnlyTopic,
+    TopicChanged,
+    TopicNotFound,
+)
 from pylog.interrupts import own
 from pylog.producer.buffer import IncompleteBatches, PartitionBuffer, TopicBuffers
 from pylog.producer.buffer_pool import BufferPool
@@ -124,7 +132,10 @@ class TopicCache:
         name, number = buffer.topic.name, buffer.number
         if self.known.get(name) is buffer.topic:
             return buffer
-        buffers = self.find(name).buffers
+        found = self.find(name)
+        if buffer.topic.id in found.earlier_ids:  # the partition was chosen among those before
+            raise TopicChanged.since(name)
+        buffers = found.buffers
         if number < len(buffers):
             return buffers[number]
         raise InvalidPartition(
@@ -153,6 +164,7 @@ class TopicCache:
         key_hash = partitioner.key_hash(name, description.config.partitioner)
         if topic is None or topic.id != description.id:
             topic = TopicBuffers(name, description.id, partitioner.new_choice(self._random))
+            topic.earlier_ids = description.earlier_ids
         topic.key_hash = key_hash
         self._configure(topic, description.config)
         numbers = range(len(topic.buffers), description.partitions)

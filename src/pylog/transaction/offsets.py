@@ -28,6 +28,7 @@ from pylog.group.state import Group, Member
 from pylog.group.state_file import StateFile
 from pylog.group.truncation import make_records_durable
 from pylog.interrupts import own, suppress
+from pylog.manager.changes import has_changed
 from pylog.manager.manager import LogManager
 from pylog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from pylog.partition.partition_log import PartitionLog
@@ -48,6 +49,7 @@ class _Claim:
         self.instance_id = instance_id
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.topic_ids: dict[str, str] = {}  # of the appended ones
+        self.sent_ids: dict[TopicPartition, str] = {}  # of the topics as they were found by ``add``
 
     def require_allowed(self, name: str, group: Group) -> None:
         """``CommitFailed`` if it is not, or no longer, the owner of these partitions."""
@@ -96,12 +98,12 @@ class TransactionOffsets:
                 option="group_metadata", value=member,
             )  # fmt: skip
         check_group(member.group_id, self._manager.layout.ignores_case)
-        for name in wanted:
-            self._manager.partition(*name)  # TopicNotFound, InvalidPartition
+        ids = {name: self._manager.partition(*name).topic_id for name in wanted}  # TopicNotFound, InvalidPartition
         if wanted:
             claims = self._claims.setdefault(member.group_id, {})
             claim = claims.setdefault(member.member_id, _Claim(member.member_id, member.group_instance_id or ""))
             claim.offsets.update(wanted)
+            claim.sent_ids.update(ids)
             self._unsent.add((member.group_id, member.member_id))
 
     # Before the decision
@@ -145,6 +147,11 @@ class TransactionOffsets:
 
     def _commits(self, group: str, claim: _Claim) -> dict[TopicPartition, Committed]:
         """The offsets as they are committed: with leader epochs, and the topics that the member has read."""
+        now = self._manager.existing_topics({name.topic for name in claim.offsets})
+        self._refuse_changed(
+            group,
+            {name: id_ for name, id_ in claim.sent_ids.items() if name.topic not in now or now[name.topic].id != id_},
+        )
         topics = self._lock(group).state.read().topics if claim.member_id else {}
         commits = {}
         for name, at in claim.offsets.items():
@@ -192,10 +199,25 @@ class TransactionOffsets:
             else:
                 _require_empty(groups, lock.directory, state)
         gone = self._of_deleted_topics(group, found)
+        for claim in self._claims[group].values():
+            self._refuse_changed(
+                group, {name: claim.topic_ids[name.topic] for name in gone if name.topic in claim.topic_ids}
+            )
         if gone:  # their deleter may have looked before they were appended: a later tombstone supersedes them
             groups.offsets.append(group, dict.fromkeys(gone), lock.check_held)
         lock.check_held()
         decide()
+
+    def _refuse_changed(self, group: str, gone: Mapping[TopicPartition, str]) -> None:
+        """``CommitFailed`` if a topic of these ids continues, under another name or with other partitions: the group
+        reads these records again. Nothing if they were deleted."""
+        for name, topic_id in gone.items():
+            if has_changed(self._manager, topic_id):
+                raise CommitFailed(
+                    f"topic {name.topic!r} has got another name or other partitions since its records were read: abort the "
+                    f"transaction, and poll again: group {group!r} continues where it has committed",
+                    group=group, topic=name.topic, partition=name.partition,
+                )  # fmt: skip
 
     def _of_deleted_topics(self, group: str, found: Group) -> list[TopicPartition]:
         claims = self._claims[group].values()

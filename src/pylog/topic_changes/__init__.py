@@ -1,0 +1,1 @@
+"""Gives a topic another name, or another number of partitions, while others use it."""

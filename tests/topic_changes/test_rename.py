@@ -1,0 +1,282 @@
+"""A topic gets another name: its records, its id and its groups' positions stay, whatever happens in between."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
+from pylog.catalog.changes import TopicChange
+from pylog.errors import (
+    CommitFailed,
+    InvalidTopicName,
+    LogLocked,
+    NotAppended,
+    ReadOnlyLog,
+    TopicChanged,
+    TopicExists,
+    TopicNotFound,
+)
+from pylog.manager.changes import changes_of
+from pylog.testing.machine import Machine
+from pylog.testing.machine.every_step import for_every_kill, for_every_power_loss
+
+COMMITTED = {0: 2, 1: 1}
+
+
+def fill(log: Log, topic: str = "old") -> None:
+    """Three records in each of two partitions, of which group ``g`` has committed some."""
+    log.create_topic(topic, partitions=2)
+    for number in range(2):
+        log.partition(topic, number).append([ProducerRecord(b"%d %d" % (number, n)) for n in range(3)], acks="all")
+    with Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+        consumer.subscribe([topic])
+        consumer.poll(1)
+        consumer.commit({TopicPartition(topic, number): offset for number, offset in COMMITTED.items()})
+
+
+def values(log: Log, topic: str) -> list[bytes | None]:
+    numbers = log.describe_topic(topic).numbers
+    return [record.value for number in numbers for record in log.partition(topic, number).scan()]
+
+
+def committed(log: Log, topic: str, group: str = "g") -> dict[int, int]:
+    progress = log.describe_group(group).partitions.items()
+    return {name.partition: at.committed.offset for name, at in progress if name.topic == topic and at.committed}
+
+
+ALL = [b"%d %d" % (number, n) for number in range(2) for n in range(3)]
+
+
+def test_records_id_and_positions_stay_and_both_names_can_be_used(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        fill(log)
+        before = log.describe_topic("old")
+        assert log.rename_topic("old", "new") == before._replace(name="new") == log.describe_topic("new")
+        assert log.topics() == ["__consumer_offsets", "new"]
+        assert (values(log, "new"), committed(log, "new"), committed(log, "old")) == (ALL, COMMITTED, {})
+        with Consumer(log, group_id="g") as consumer:
+            consumer.subscribe(["new"])
+            assert sorted(record.value for record in consumer.poll(1)) == [b"0 2", b"1 1", b"1 2"]
+        log.create_topic("old", partitions=3)
+        assert (values(log, "old"), committed(log, "old")) == ([], {})
+        log.partition("new", 0).append([ProducerRecord(b"x")])
+        assert not log.verify().problems
+    with Log(tmp_log_dir) as log:
+        assert values(log, "new") == [*ALL[:3], b"x", *ALL[3:]]
+
+
+def test_handles_of_another_process_get_a_typed_error_or_follow(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other, Producer(other, linger_ms=60_000) as producer:
+        fill(log)
+        partition = other.partition("old", 0)
+        partition.append([ProducerRecord(b"last")], acks="all")
+        kept = producer.send("old", b"buffered", partition=0)
+        member = Consumer(other, group_id="g")
+        member.subscribe(["old"])
+        by_name = Consumer(other, group_id="all", auto_offset_reset="earliest")
+        by_name.subscribe(re.compile("old|new"))
+        by_name.poll(0)
+        log.rename_topic("old", "new")
+        with pytest.raises(TopicNotFound):
+            partition.append([ProducerRecord(b"late")])
+        assert isinstance(kept.exception(), NotAppended)
+        other.clock.sleep(0.02)
+        with pytest.raises(TopicNotFound):
+            producer.send("old", b"late")
+        assert [record.value for record in partition.scan()] == [*ALL[:3], b"last"]
+        assert member.poll(0) == []
+        assert member.assignment() == set()
+        member.close()
+        seen: list[bytes | None] = []
+        while len(seen) < 7:
+            seen += [record.value for record in by_name.poll(1)]
+        assert by_name.assignment() == {TopicPartition("new", 0), TopicPartition("new", 1)}
+        by_name.close()
+        other.create_topic("old")
+        with pytest.raises(TopicNotFound):
+            partition.append([ProducerRecord(b"late")])
+        assert values(log, "old") == []
+        assert committed(log, "new") == COMMITTED
+
+
+def test_a_start_without_a_commit_moves_too(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        fill(log)
+        with Consumer(other, group_id="late", auto_offset_reset="latest") as consumer:
+            consumer.subscribe(["old"])
+            consumer.poll(0)
+            log.rename_topic("old", "new")
+        assert committed(log, "new", "late") == {0: 3, 1: 3}
+
+
+@pytest.mark.parametrize("appended", [False, True])
+@pytest.mark.parametrize("by_member", [False, True])
+def test_a_transaction_with_offsets_of_the_topic_is_refused_and_its_work_is_done_again(
+    tmp_log_dir: Path, by_member: bool, appended: bool
+) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other, Producer(other, transactional_id="t") as producer:
+        fill(log)
+        log.create_topic("out")
+        producer.init_transactions()
+        with Consumer(other, group_id="g", enable_auto_commit=False) as consumer:
+            consumer.subscribe(["old"])
+            records = consumer.poll(1)
+            producer.begin_transaction()
+            for record in records:
+                producer.send("out", record.value)
+            member = consumer.group_metadata()
+            if not by_member:
+                consumer.close()
+            producer.send_offsets_to_transaction({TopicPartition("old", 0): 3}, member if by_member else "g")
+            producer.flush()
+            if appended:
+                transactions = producer._transactions
+                assert transactions is not None
+                assert transactions._owner is not None
+                transactions._append_offsets(transactions._owner)
+            log.rename_topic("old", "new")
+            with pytest.raises(CommitFailed, match="another name"):
+                producer.commit_transaction()
+            producer.abort_transaction()
+        assert committed(log, "new") == COMMITTED
+        with Consumer(log, isolation_level="read_committed", auto_offset_reset="earliest") as reader:
+            reader.assign([TopicPartition("out", 0)])
+            assert reader.poll(0.1) == []
+
+
+def test_an_open_transaction_in_the_topic_delays_it(tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pylog.topic_changes.switch._TIMEOUT_S", 0.05)
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other, Producer(other, transactional_id="t") as producer:
+        fill(log)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("old", b"x", partition=0)
+        producer.flush()
+        with pytest.raises(LogLocked, match="a transaction is open in old-0 from offset 3 on"):
+            log.rename_topic("old", "new")
+        assert log.topics() == ["__consumer_offsets", "__transaction_state", "old"]
+        producer.commit_transaction()
+        log.rename_topic("old", "new")
+        assert len(values(log, "new")) == 7
+
+
+def test_what_is_refused_changes_nothing(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        fill(log)
+        log.create_topic("other")
+        for new in ("old", "other", "OTHER", "Old"):
+            with pytest.raises(TopicExists):
+                log.rename_topic("old", new)
+        for new in ("__transaction_state", "-x", "a/b", ""):
+            with pytest.raises(InvalidTopicName):
+                log.rename_topic("old", new)
+        with pytest.raises(InvalidTopicName):
+            log.rename_topic("__consumer_offsets", "new")
+        with pytest.raises(TopicNotFound):
+            log.rename_topic("missing", "new")
+        assert (values(log, "old"), committed(log, "old")) == (ALL, COMMITTED)
+    with Log(tmp_log_dir, read_only=True) as log, pytest.raises(ReadOnlyLog):
+        log.rename_topic("old", "new")
+
+
+def test_directories_of_no_topic_at_the_new_name_are_moved_aside(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        fill(log)
+        (tmp_log_dir / "new-1").mkdir()
+        (tmp_log_dir / "new-1" / "mine").write_text("kept")
+        log.rename_topic("old", "new")
+        assert values(log, "new") == ALL
+        assert [path.read_text() for path in tmp_log_dir.glob("new-1.*-stray/mine")] == ["kept"]
+
+
+@pytest.mark.parametrize(
+    "for_every",
+    [
+        pytest.param(for_every_kill, id="kill"),
+        pytest.param(partial(for_every_power_loss, at_most=6), id="power", marks=pytest.mark.slow),
+    ],
+)
+def test_a_kill_or_a_power_loss_at_any_step_leaves_the_old_or_the_new_name(
+    for_every: Callable[..., int], seed: int
+) -> None:
+    machine = Machine(seed)
+    process = machine.process()
+    log = process.open_log("/log")
+    fill(log)
+    has_returned: list[bool] = []
+
+    def rename() -> None:
+        log.rename_topic("old", "new")
+        has_returned.append(True)
+
+    found = []
+
+    def check(machine: Machine) -> None:
+        with machine.process().open_log("/log") as after:
+            names = [name for name in after.topics() if name != "__consumer_offsets"]
+            assert names in (["old"], ["new"])
+            found.append(names[0])
+            assert values(after, names[0]) == ALL
+            assert committed(after, names[0]) == COMMITTED
+            assert names == ["new"] or not has_returned
+            after.partition(names[0], 1).append([ProducerRecord(b"x")])
+            if names == ["old"]:
+                after.rename_topic("old", "new")
+            after.create_topic("old")
+            assert values(after, "new") == [*ALL, b"x"]
+            assert not after.verify().problems
+
+    assert for_every(machine, rename, check) > 20
+    assert set(found) == {"old", "new"}
+
+
+def test_a_process_that_creates_a_topic_completes_what_a_killed_one_has_left(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        fill(log)
+        other.describe_topic("old")
+        before = log.describe_topic("old")
+        change = TopicChange(before, before._replace(name="new"), False, [])
+        log.manager.writable_catalog().locked(lambda: changes_of(log.manager, 1).decide(change))
+        with pytest.raises(TopicChanged) as caught:
+            other.describe_topic("old")
+        assert caught.value.retriable
+        other.create_topic("old")
+        assert (values(other, "new"), values(other, "old")) == (ALL, [])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"{}",
+        b'{"name": "../x", "after": {}, "is_copy": false, "commits": []}',
+        b'{"name": "new", "after": {"id": "../x", "partitions": 1, "config": {}}, "is_copy": true, "commits": []}',
+        b'{"name": "new", "after": {"id": "x", "partitions": 1, "config": {}}, "is_copy": 1, "commits": []}',
+        b'{"name": "new", "after": {"id": "x", "partitions": 1, "config": {}}, "is_copy": true, "commits": [["a"]]}',
+        None,
+    ],
+)
+def test_a_change_whose_draft_is_damaged_is_left_as_it_is(
+    tmp_log_dir: Path, caplog: pytest.LogCaptureFixture, damage: bytes | None
+) -> None:
+    with Log(tmp_log_dir) as log:
+        fill(log)
+    topics = tmp_log_dir / ".pylog/topics"
+    (topics / "old.json").rename(topics / "old.moved")
+    if damage is not None:
+        (topics / "old.next").write_bytes(damage)
+    with Log(tmp_log_dir) as log:
+        with pytest.raises(TopicChanged):
+            log.describe_topic("old")
+        with pytest.raises(LogLocked, match="cannot be completed"):
+            log.rename_topic("__other", "new")
+    assert "is left as it is" in caplog.text
+    assert (tmp_log_dir / "old-0").is_dir()
+    (topics / "old.moved").rename(topics / "old.json")
+    with Log(tmp_log_dir) as log:
+        assert values(log, "old") == ALL
