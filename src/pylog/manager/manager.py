@@ -233,7 +233,7 @@ class LogManager:
 
     def with_topics_fixed(self, work: Callable[[], Part]) -> Part:
         """Call ``work`` while no process creates, changes or deletes a topic. ``ReadOnlyLog``, ``LogLocked``."""
-        return self._writable_catalog().locked(work)
+        return self.writable_catalog().locked(work)
 
     def catalog_version(self) -> int:
         """A number that changes when any process changes a topic. Costs one stat."""
