@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from pylog.catalog.topic import TopicConfig
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pylog.partition.partition_log import PartitionLog
 
 _LAST_OFFSETS = 1000  # of each segment: among them is its last record, if there is one
-_SEGMENTS_LOOKED_INTO = 8
+_SEGMENTS_LOOKED_INTO = _PIECES_MAX = 64
 _TRIES_MAX = 3
 
 
@@ -103,14 +104,14 @@ def _sizes(found: PartitionDescription, facts: PartitionFacts, config: TopicConf
 
 def _oldest(facts: PartitionFacts) -> OffsetAndTimestamp | None:
     start = facts.state.log_start_offset
-    for fetched in facts.partition.reader.fetches(start, INT64_MAX):
+    pieces = facts.partition.reader.fetches(start, INT64_MAX)
+    for fetched in islice(pieces, _PIECES_MAX):  # several only if compaction or an erasure has emptied the first ones
         for view in fetched.batches:
             try:
                 for record in _records(view, start):
                     return OffsetAndTimestamp(record.offset, record.timestamp_ms)
             except own(MissingCodec):
                 return OffsetAndTimestamp(max(view.base_offset, start), view.header.max_timestamp_ms)
-        return None  # the first piece has only batches that are empty
     return None
 
 
