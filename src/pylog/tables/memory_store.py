@@ -117,7 +117,7 @@ class MemoryStore:
         try:
             self.save()
         except own(StorageError, ConfigError) as error:
-            logger.warning("%s; the table goes on without a new snapshot", error)
+            logger.warning("%s; the table continues without a new snapshot", error)
 
     def opened(self) -> None:
         """After the first reading, which may have taken long: save it for the next start."""

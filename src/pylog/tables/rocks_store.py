@@ -38,6 +38,7 @@ _WRITE_BUFFER_BYTES = 16 << 20
 _CACHE_BYTES = 32 << 20
 _OPEN_FILES_MAX = 256
 _FILTER_BITS = 10
+_LEVELS, _PLAIN_LEVELS = 7, 2
 _FORGOTTEN_AT_ONCE = 10_000
 _COLUMN_FAMILY = "default"
 
@@ -86,7 +87,9 @@ class RocksStore:
         options.set_block_based_table_factory(blocks)
         options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
         options.set_max_write_buffer_number(2)
-        options.set_compression_type(rocks.DBCompressionType.lz4())
+        # The upper levels are read and rewritten most often, and have little of the data.
+        kinds = rocks.DBCompressionType
+        options.set_compression_per_level([kinds.none()] * _PLAIN_LEVELS + [kinds.lz4()] * (_LEVELS - _PLAIN_LEVELS))
         options.set_max_open_files(_OPEN_FILES_MAX)
         options.set_max_background_jobs(2)
         options.set_keep_log_file_num(2)
@@ -105,7 +108,7 @@ class RocksStore:
                 (partition,) = _PARTITION.unpack(key)
                 positions[partition] = Position(*_PLACE.unpack(value)).check(self._path)
         except own(struct.error, CorruptSegment) as damage:
-            logger.warning("%s: %s; the table is made from its topic again", self._path, damage)
+            logger.warning("%r: %s; the table is made from its topic again", self._path, damage)
             return "", {}
         return identity[len(VERSION) :].decode("ascii", "replace"), positions
 
