@@ -75,7 +75,7 @@ def planned(log: PartitionLog, options: CompactionOptions) -> Plan:
 
 
 def _plan(directory: PartitionDirectory, state: CommitState, options: CompactionOptions) -> Plan:
-    segments = directory.segments()
+    segments = directory.segments().since(state.log_start_offset)  # those before it may go at any time
     seen = directory.seen_by(segments)
     closed = [_closed(seen, base, end) for base, end in pairwise(segments.up_to(state.active_base).bases)]
     return plan(state, closed, read_first_dirty(directory), options, directory.clock.now_ms())
@@ -146,9 +146,9 @@ class _Compaction:
 
     def _again(self, found: Plan) -> Plan:
         """The same range, in the segments that it has now."""
-        bases = self._directory.segments().bases
-        closed = [_closed(self._directory, base, end) for base, end in pairwise(bases)]
         first = found.segments[0].base
+        bases = self._directory.segments().since(first).bases
+        closed = [_closed(self._directory, base, end) for base, end in pairwise(bases)]
         return found._replace(segments=tuple(s for s in closed if first <= s.base and s.end <= found.end))
 
     # The first pass
