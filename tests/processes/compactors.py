@@ -108,8 +108,10 @@ def kills(root: Path, count: int, seed: int) -> list[str]:
                 start = max(start, log.partition(TOPIC, 0).latest_offset - 40)
                 log.delete_records(TopicPartition(TOPIC, 0), start)
             os.kill(child[0], signal.SIGKILL)
-            os.waitpid(child[0], 0)
+            _, status = os.waitpid(child[0], 0)
             os.close(child[1])
+            if not os.WIFSIGNALED(status):
+                wrong.append(f"kill {number}: the compactor has failed before")
             try:
                 wrong += [f"kill {number}: {problem}" for problem in history.problems(log, start)]
                 if number % 20 == 0:

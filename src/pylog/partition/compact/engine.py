@@ -73,7 +73,7 @@ def planned(log: PartitionLog, options: CompactionOptions) -> Plan:
 
 
 def _plan(directory: PartitionDirectory, state: CommitState, options: CompactionOptions) -> Plan:
-    segments = directory.segments()
+    segments = directory.segments().since(state.log_start_offset)  # those before it may go at any time
     seen = directory.seen_by(segments)
     closed = [_closed(seen, base, end) for base, end in pairwise(segments.up_to(state.active_base).bases)]
     return plan(state, closed, read_first_dirty(directory), options, directory.clock.now_ms())
