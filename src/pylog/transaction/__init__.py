@@ -7,7 +7,7 @@ records.py     the records of ``__transaction_state``, in Kafka's layout
 state_file.py  a transactional id's state for this boot, in two slots
 directory.py   the files of one transactional id
 table.py       ``__transaction_state``: which transactions were decided, and how
-expiry.py      forgets ids that nobody has used for a week
+expiry.py      forgets ids that were not used for a week
 owner.py       what a live producer does with its transactional id
 outcomes.py    what all others do: decide, and finish what its owner left
 """

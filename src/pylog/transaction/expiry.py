@@ -1,4 +1,4 @@
-"""Forgets transactional ids that nobody has used for a week, as Kafka's ``transactional.id.expiration.ms``.
+"""Forgets transactional ids that were not used for a week, as Kafka's ``transactional.id.expiration.ms``.
 
 An id leaves a record in the table and a directory. What goes is of no use any more:
 
@@ -119,7 +119,7 @@ class _Expiry:
         return decision.update_ms < self._before_ms and decision.producer_id >= LIKE_KAFKA_BELOW
 
     def _is_left(self, directory: TransactionDirectory) -> bool:
-        """Whether nobody who lives has the id, and nothing of it waits for a decision."""
+        """Whether no living process has the id, and nothing of it waits for a decision."""
         state = self._outcomes.state(directory)
         is_open = state is not None and state.status is Status.ONGOING  # readers and writers decide it
         return not is_open and not any(map(directory.is_alive, directory.owners()))

@@ -45,7 +45,7 @@ MUTANTS = (
     Mutant(
         "a lock that is not free ends a reader",
         "transaction/outcomes.py",
-        "except own(LogLocked, NotAppended, OutcomeUnknown, StorageError) as error:",
+        "except own(LogLocked, NotAppended, OutcomeUnknown, StorageError, FileNotFoundError) as error:",
         "except own(NotAppended, OutcomeUnknown, StorageError) as error:",
         "a stopped process with the lock of one id stops all readers with an error",
         (f"{_REFUSALS}::test_a_late_transaction_stays_hidden_while_a_stopped_process_holds_its_lock",),
