@@ -55,7 +55,7 @@ def values(log: Log, topic: str) -> list[bytes | None]:
 
 
 def check(copy: Path, log: Log) -> None:
-    """The copy holds what the log holds now; a writer of a duplicate finds the same, and goes on."""
+    """The copy holds what the log holds now; a writer of a duplicate finds the same, and continues."""
     expected = contents(log)
     with Log(copy, read_only=True) as copied:
         assert contents(copied) == expected
