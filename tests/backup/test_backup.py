@@ -46,7 +46,7 @@ def fill(log: Log, count: int, number: int = 0) -> None:
 def commit(log: Log) -> None:
     with Consumer(log, group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.subscribe("a")
-        consumer.poll(timeout_ms=1000, max_records=1)
+        consumer.poll(1.0, max_records=1)
         consumer.commit()
 
 
@@ -55,7 +55,7 @@ def values(log: Log, topic: str) -> list[bytes | None]:
 
 
 def check(copy: Path, log: Log) -> None:
-    """The copy holds what the log holds now; a writer of a duplicate finds the same, and goes on."""
+    """The copy holds what the log holds now; a writer of a duplicate finds the same, and continues."""
     expected = contents(log)
     with Log(copy, read_only=True) as copied:
         assert contents(copied) == expected
@@ -68,7 +68,7 @@ def check(copy: Path, log: Log) -> None:
     shutil.copytree(copy, duplicate)
     with Log(duplicate) as copied:
         assert contents(copied) == expected
-        if "a" in copied.topics():
+        if {"a", "c"} <= {*copied.topics()}:
             write(copied, 7)
         assert copied.verify().problems == []
     shutil.rmtree(duplicate)
@@ -292,7 +292,7 @@ def test_compaction_waits_until_its_partition_is_copied(between: tuple[Log, Log,
     assert found == [("another process is compacting the partition",)]
     with Log(copy, read_only=True) as copied:
         assert values(copied, "c") == [b"old"] * 3
-    assert compact(other.partition("c", 0).log).records_dropped == 2
+    assert compact(other.partition("c", 0).log).records_dropped == 3
 
 
 def test_a_topic_that_becomes_compacted_meanwhile_ends_the_backup(

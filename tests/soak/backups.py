@@ -138,7 +138,7 @@ def take(place: Path, copy: str) -> None:
 
 
 def problems_of(copy: Path, acknowledged: dict[str, dict[int, int]], *, goes_on: bool = True) -> list[str]:
-    """As one that may not write; then a writer of a duplicate, which goes on in it."""
+    """As one that may not write; then a writer of a duplicate, which continues in it."""
     found = []
     with Log(copy, read_only=True) as log:
         found += [f"verify: {problem}" for problem in log.verify().problems]
@@ -158,7 +158,7 @@ def problems_of(copy: Path, acknowledged: dict[str, dict[int, int]], *, goes_on:
             producer.commit_transaction()
         found += [f"verify, after an append: {problem}" for problem in log.verify().problems]
         end = [record.value for record in log.partition(PLAIN, 0).scan()][-1]
-        found += [] if end == b"9999 0 0 0" else [f"the copy does not go on: {end!r}"]
+        found += [] if end == b"9999 0 0 0" else [f"the copy does not continue: {end!r}"]
     shutil.rmtree(duplicate)
     return found
 

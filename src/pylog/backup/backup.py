@@ -1,4 +1,4 @@
-"""A backup: a consistent, durable copy of a log in use, beside which producers, consumers and retention go on."""
+"""A backup: a consistent, durable copy of a log in use, beside which producers, consumers and retention continue."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pylog.backup.copying import PartitionCopy, Tally
 from pylog.backup.cut import CleanerLocks, Cut, take_cut
-from pylog.backup.place import Place, remove_below
+from pylog.backup.destination import Destination, remove_below
 from pylog.backup.record import ID_BYTES, CopiedPartition, Record, checksums, read_topic_files, write_record
 from pylog.backup.report import BackupReport
 from pylog.catalog import Layout
@@ -36,43 +36,43 @@ def back_up(manager: LogManager, path: object, progress: Callable[[int], object]
     manager.require_writable()
     target = manager.filesystem.absolute(target).rstrip("/")
     filesystem = manager.filesystem.within(parent_of(target))
-    place = Place(filesystem, target, manager.layout.root, manager.manifest.log_id)
-    return place.locked(_Backup(manager, place, progress).run)
+    destination = Destination(filesystem, target, manager.layout.root, manager.manifest.log_id)
+    return destination.locked(_Backup(manager, destination, progress).run)
 
 
 class _Backup:
-    """One run, under the lock of its place."""
+    """One run, under the lock of its destination."""
 
-    def __init__(self, manager: LogManager, place: Place, progress: Callable[[int], object]) -> None:
+    def __init__(self, manager: LogManager, destination: Destination, progress: Callable[[int], object]) -> None:
         self._manager = manager
-        self._place = place
-        self._target = place.filesystem
-        self._layout = Layout(place.unfinished)
+        self._destination = destination
+        self._target = destination.filesystem
+        self._layout = Layout(destination.unfinished)
         self._tally = Tally(progress)
         self._started_s = manager.clock.monotonic()
         self._process_id = self._target.process_id()
 
     def run(self) -> BackupReport:
-        earlier = self._place.earlier()
+        earlier = self._destination.earlier()
         record = Record(
             self._target.random_bytes(ID_BYTES).hex(),
             self._manager.manifest.log_id,
             "" if earlier is None else earlier.id,
         )
-        self._place.begin()
+        self._destination.begin()
         try:
             write_record(self._target, self._layout.root, record)
-            self._place.sync_beginning()
+            self._destination.sync_beginning()
             copied = self._copy(earlier)
             self._finish(record, copied)
-            self._place.check_unchanged(earlier)
+            self._destination.check_unchanged(earlier)
             self._check_process()
         except own(PylogError) as error:
             if not isinstance(error, ForkedHandle):
                 with suppress(StorageError):
-                    self._place.remove_unfinished()  # the disk may be full of it
+                    self._destination.remove_unfinished()  # the disk may be full of it
             raise
-        self._place.put(earlier)
+        self._destination.put(earlier)
         return self._report(copied)
 
     def _copy(self, earlier: Record | None) -> dict[PartitionLog, CopiedPartition]:
@@ -87,7 +87,7 @@ class _Backup:
             cut = take_cut(self._manager, locks, prepare)
             copied: dict[PartitionLog, CopiedPartition] = {}
             gone: set[str] = set()
-            # Compacted ones first: compaction may go on as soon as they are copied.
+            # Compacted ones first: compaction may continue as soon as they are copied.
             for partition in sorted(cut.states, key=lambda each: each.topic not in cut.compacted):
                 try:
                     locks.hold(partition)
@@ -107,7 +107,7 @@ class _Backup:
         """``earlier`` has the partition only if it is of the same topic, not of one that had its name."""
         topic, number = partition.topic_partition
         path = self._layout.partition(topic, number)
-        there = Layout(self._place.path).partition(topic, number)
+        there = Layout(self._destination.path).partition(topic, number)
         is_there = earlier is not None and self._target.is_directory(there)
         return PartitionCopy(partition, self._target, path, there if is_there else None, self._tally)
 
@@ -151,15 +151,15 @@ class _Backup:
     def _check_process(self) -> None:
         if self._target.process_id() != self._process_id:
             raise ForkedHandle(
-                f"a backup to {self._place.path} was under way when a signal handler forked; the parent continues, the child "
-                "must not",
-                path=self._place.path,
+                f"a backup to {self._destination.path} was under way when a signal handler forked; the parent "
+                "continues, the child must not",
+                path=self._destination.path,
             )
 
     def _report(self, copied: dict[PartitionLog, CopiedPartition]) -> BackupReport:
         tally = self._tally
         return BackupReport(
-            self._place.path, len({partition.topic for partition in copied}), len(copied),
+            self._destination.path, len({partition.topic for partition in copied}), len(copied),
             tally.copied_bytes, tally.kept_bytes, tally.copied_segments, tally.kept_segments,
             round((self._manager.clock.monotonic() - self._started_s) * 1000),
             {TopicPartition(*partition.topic_partition): end.end for partition, end in copied.items()},

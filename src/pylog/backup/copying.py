@@ -145,19 +145,21 @@ class PartitionCopy:
                 self._done.add(base)
 
     def _copy_segment(self, base: int, following: int, state: CommitState) -> None:
-        tally, is_closed = self._tally, base != state.active_base
+        tally, is_closed, log = self._tally, base != state.active_base, self._directory.file_path(base, LOG)
         if is_closed and self._is_kept(base) and self._link(file_name(base, LOG)):
             tally.kept_segments += 1
             for kind in _SIDE_KINDS:
                 self._keep_file(file_name(base, kind))
+            self._source.size(log)  # as below
             tally.progress(self._target.size(file_path(self._path, base, LOG)))
             return
         tally.copied_segments += 1
-        size = state.written_end if not is_closed else self._source.size(self._directory.file_path(base, LOG))
+        size = state.written_end if not is_closed else self._source.size(log)
         self._copy_log(base, following, size, is_closed=is_closed)
         if is_closed:
             for kind in _SIDE_KINDS:
                 self._copy_file(file_name(base, kind))
+            self._source.size(log)  # retention takes the log away first: while it is there, so were the others
         else:
             self._copy_aborted(base, state.log_end_offset)
 

@@ -106,7 +106,7 @@ def take_cut(manager: LogManager, locks: CleanerLocks, prepare: Callable[[Partit
 
 
 def _topic_files(manager: LogManager) -> dict[str, bytes] | None:
-    """Those of deleted topics, too: whoever opens the copy finishes their deletion. None if some were just removed."""
+    """Those of deleted topics, too: the next writer of the copy finishes their deletion. None if some were just removed."""
     try:
         return read_topic_files(manager.filesystem, manager.layout, TOPIC_SUFFIX, DELETED_TOPIC_SUFFIX)
     except own(FileNotFoundError):

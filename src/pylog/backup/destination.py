@@ -27,7 +27,7 @@ _TRIES_MAX = 10  # each after another backup that has just ended
 _NAME_BYTES_MAX = 255 - len(UNFINISHED)
 
 
-class Place:
+class Destination:
     """The directory ``path`` of a backup of the log at ``root``. Both are absolute."""
 
     def __init__(self, filesystem: FileSystem, path: str, root: str, log_id: str) -> None:
