@@ -210,8 +210,13 @@ def _checked(value: bytes | None) -> None:
 
 
 def _consume_in_group(orders: Orders, teller: Teller) -> None:
-    """Nothing that the group has not committed may be gone: the offsets of what it reads have no gaps."""
-    expected: dict[int, int] = {}
+    """Nothing that the group has not committed may be gone: the offsets of what it reads have no gaps.
+
+    Now and then it pauses until segments are closed that it has not read.
+    """
+    settings, rng, expected = orders.settings, random.Random(orders.serial), dict[int, int]()
+    pause_s = 1.5 * settings.segment_bytes / settings.rate_bytes
+    next_pause_s = time.monotonic() + pause_s
     with _opened(orders) as log, Consumer(log, group_id=GROUP, auto_offset_reset="earliest") as consumer:
 
         def begin(partitions: list[TopicPartition]) -> None:
@@ -232,6 +237,9 @@ def _consume_in_group(orders: Orders, teller: Teller) -> None:
             teller.figures["consumed"] += len(polled)
             with suppress(CommitFailed):  # another member has the partition now
                 consumer.commit()
+            if time.monotonic() >= next_pause_s:
+                time.sleep(pause_s)
+                next_pause_s = time.monotonic() + rng.uniform(1, 3) * pause_s
 
 
 def _read(orders: Orders, teller: Teller) -> None:
