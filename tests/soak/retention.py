@@ -6,8 +6,8 @@ what they read, a reader follows all topics, and another one is so slow that ret
 now and then, and started again, until the last part of the run, which is calm.
 
 Each sample adds up all files of each partition, those that wait for deletion included. Allowed are the bound, one segment of each
-partition, and what is written while housekeeping does not look: two intervals and ``LATE_S``. Without housekeeping it would be
-two segments: after a roll a partition may have ``retention_bytes`` and almost a segment, and then the active one grows.
+partition, and what is written while housekeeping does not look: two intervals and ``lateness_s``. Without housekeeping it would
+be two segments: after a roll a partition may have ``retention_bytes`` and almost a segment, and then the active one grows.
 
 Deleted files that a process has open take space, too. A process keeps what it last read and what it last wrote of a partition,
 until it uses that again: at most ``HELD_SEGMENTS``, which is a bound of its own.
@@ -50,7 +50,6 @@ STORED_BYTES = RECORD_BYTES + 40  # with its share of the batch's header, at mos
 BATCH_BYTES = 16 << 10
 INTERNAL_SEGMENT_BYTES: int = OWN_TOPICS_OPTIONS["segment_bytes"]
 
-LATE_S = 4.0
 SIDE_BYTES = 16 << 10  # of a partition: commit slots, seals, snapshots, indexes
 WARM_S = 15.0
 CALM_SHARE = 0.3  # of the time: nobody is killed any more
@@ -71,6 +70,7 @@ class Settings(NamedTuple):
     retention_ms: int = 20_000
     max_bytes: int = 40 << 20
     interval_ms: int = 500
+    lateness_s: float = 4.0  # of housekeeping, at most: the short form runs beside other tests
     kill_every_s: float = 5.0
     sample_every_s: float = 1.0
     topics: int = 0
@@ -81,7 +81,7 @@ class Settings(NamedTuple):
 
     @property
     def late_s(self) -> float:
-        return 2 * self.interval_ms / 1000 + LATE_S
+        return 2 * self.interval_ms / 1000 + self.lateness_s
 
     @property
     def names(self) -> list[str]:
@@ -94,6 +94,7 @@ class Settings(NamedTuple):
 SOAK = Settings()
 SHORT = Settings(
     segment_bytes=256 << 10,
+    lateness_s=12.0,
     rate_bytes=60_000,
     retention_ms=4_000,
     max_bytes=12 << 20,
@@ -210,8 +211,13 @@ def _checked(value: bytes | None) -> None:
 
 
 def _consume_in_group(orders: Orders, teller: Teller) -> None:
-    """Nothing that the group has not committed may be gone: the offsets of what it reads have no gaps."""
-    expected: dict[int, int] = {}
+    """Nothing that the group has not committed may be gone: the offsets of what it reads have no gaps.
+
+    Now and then it pauses until segments are closed that it has not read.
+    """
+    settings, rng, expected = orders.settings, random.Random(orders.serial), dict[int, int]()
+    pause_s = 1.5 * settings.segment_bytes / settings.rate_bytes
+    next_pause_s = time.monotonic() + pause_s
     with _opened(orders) as log, Consumer(log, group_id=GROUP, auto_offset_reset="earliest") as consumer:
 
         def begin(partitions: list[TopicPartition]) -> None:
@@ -232,6 +238,9 @@ def _consume_in_group(orders: Orders, teller: Teller) -> None:
             teller.figures["consumed"] += len(polled)
             with suppress(CommitFailed):  # another member has the partition now
                 consumer.commit()
+            if time.monotonic() >= next_pause_s:
+                time.sleep(pause_s)
+                next_pause_s = time.monotonic() + rng.uniform(1, 3) * pause_s
 
 
 def _read(orders: Orders, teller: Teller) -> None:
