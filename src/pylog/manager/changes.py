@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-from pylog.catalog.finishing import TopicChanges
+from pylog.catalog import Catalog, Layout, TopicDescription
+from pylog.catalog.finishing import TopicChanges, WriteCommits
+from pylog.clock import Clock
 from pylog.partition.directory import PartitionDirectory
-
-if TYPE_CHECKING:
-    from pylog.manager.manager import LogManager
+from pylog.storage import FileSystem
 
 
-def changes_of(manager: LogManager, timeout_s: float) -> TopicChanges:
+class ChangingLog(Protocol):
+    """What a change uses of a ``LogManager``."""
+
+    filesystem: FileSystem
+    clock: Clock
+    layout: Layout
+    write_commits: WriteCommits
+
+    def writable_catalog(self) -> Catalog:
+        """The catalog, if this process may change it."""
+
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+
+    def existing_topics(self, names: Iterable[str]) -> Mapping[str, TopicDescription]:
+        """Those of these topics that exist."""
+
+
+def changes_of(manager: ChangingLog, timeout_s: float) -> TopicChanges:
     """Decides and completes changes. ``timeout_s``: to wait for a writer of a partition that goes."""
     filesystem, clock = manager.filesystem, manager.clock
 
     def retire(directory: str) -> None:
         PartitionDirectory.retire(filesystem, clock, directory, timeout_s)
 
-    write_commits = partial(manager.write_commits, manager)
-    return TopicChanges(manager.writable_catalog(), filesystem, clock, manager.layout, retire, write_commits)
+    return TopicChanges(
+        manager.writable_catalog(), filesystem, clock, manager.layout, retire, manager.write_commits
+    )  # fmt: skip
 
 
-def has_changed(manager: LogManager, topic_id: str) -> bool:
+def has_changed(manager: ChangingLog, topic_id: str) -> bool:
     """Whether a topic continues under another name or another id, or may be about to."""
     if manager.writable_catalog().being_changed():
         return True

@@ -106,7 +106,7 @@ class LogManager:
         ids, lock = self.layout.producer_ids, self.layout.producer_ids_lock
         self._producer_ids = ProducerIds(opened.filesystem, self.clock, ids, lock)
         after_fork_in_child(self._forget_parent)
-        self.write_commits = write_commits
+        self.write_commits: Callable[[Sequence[Commit]], None] = partial(write_commits, self)
         if isinstance(self._catalog, Catalog) and not self.read_only:
             changes_of(self, 0.0).finish_if_free()
             self._catalog.finish_deletions(
