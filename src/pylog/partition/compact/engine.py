@@ -255,7 +255,7 @@ class _Compaction:
         """The aborted transactions whose markers are at or after ``offset``, in whatever segment, as readers see them.
 
         ``CorruptSegment`` if an index is not the one that its seal records, and cannot be made again: what is dropped or
-        kept by a wrong one would be so for ever.
+        kept by a wrong one would be so forever.
         """
         aborted = AbortedTransactions(self._directory)
         return aborted.since(offset, self._state, self._directory.segments().up_to(self._state.active_base))
