@@ -103,7 +103,7 @@ class Watched(OsFileSystem):
 
 
 def test_a_lookup_by_time_skips_nothing_if_its_segment_is_replaced_before_its_seal_is_read(directory: Path) -> None:
-    """The log was the one before, and the seal the one after: so all of it seemed damaged, and was passed over."""
+    """The log was the one before, and the seal the one after: so all of it seemed damaged, and was skipped."""
     filesystem = Watched()
     partition, reader = (open_partition(directory, each, segment_bytes=1024) for each in (OsFileSystem(), filesystem))
     for key in (b"a", b"b", b"a", b"e"):  # the first two segments are too large to become one

@@ -261,11 +261,11 @@ def _goes_on(machine: Machine, history: History) -> Iterator[str]:
             for text in written.problems(found, start, tombstones=number < 2):  # later, the horizon is over
                 yield f"compacted {number + 1} times, {text}"
         if any(value is None for at, (_, value) in found.items() if at < max(history.written)):
-            yield f"tombstones stay for ever: {found}"
+            yield f"tombstones stay forever: {found}"
         yield from map(str, log.verify().problems)
         left = [name for name in partition.log.directory.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
         if left:
-            yield f"left for ever: {left}"
+            yield f"left forever: {left}"
 
 
 # Programs. Each has a process of its own that has the log open and has read it
