@@ -87,7 +87,9 @@ def _closed(directory: PartitionDirectory, base: int, end: int) -> ClosedSegment
     except own(FileNotFoundError):
         index_bytes = 0
     seal = read_seal(filesystem, directory.path, base, size)
-    greatest_ms = max(seal.greatest_ms[-1], -1) if seal is not None and seal.greatest_ms else -1
+    greatest_ms = seal.greatest_ms[-1] if seal is not None and seal.greatest_ms else -1
+    if greatest_ms < 0:  # a segment without seal, or records without times: as in Kafka, the time of the last append
+        greatest_ms = filesystem.modified_ns(directory.file_path(base, LOG)) // 1_000_000
     return ClosedSegment(base, end, size, index_bytes, greatest_ms)
 
 
@@ -132,7 +134,10 @@ class _Compaction:
             end, counts = self._clean_part(part, producers)
             write_first_dirty(directory, end)
             dropped, passes = dropped + counts.dropped, passes + 1
-            part = found._replace(first_dirty=end, segments=self._segments_of(found))
+            segments = self._segments_of(found)
+            if not segments:
+                break  # others have deleted the rest
+            part = found._replace(first_dirty=max(end, segments[0].base), segments=segments)
         return CompactionReport(
             found.first_dirty, found.end, before, counts.bytes_after, counts.kept, dropped,
             len(found.segments), counts.segments_after, passes, tuple(skipped),
