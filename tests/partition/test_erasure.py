@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +14,7 @@ from pylog.codec import RecordEncoder
 from pylog.codec.batch import BatchView, build_batch
 from pylog.codec.format import CODEC_NAMES
 from pylog.errors import CorruptRecord, ForkedHandle, LogLocked, StorageFull
-from pylog.model import Headers, ProducerRecord
+from pylog.model import AppendResult, Headers, ProducerRecord
 from pylog.partition import Partition
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.erasure import ErasedPartition, erase
@@ -333,6 +334,22 @@ def test_tombstones_stay_and_are_not_written_twice(tmp_path: Path) -> None:
     assert [(r.offset, r.key, r.value) for r in partition.scan(60)] == [(61, b"k4", None), (63, b"k3", None)]
     assert erase_in(partition, b"k3", b"k4").records == 2
     assert b"k3" not in bytes_in(tmp_path)
+
+
+def test_a_key_that_comes_after_the_search_is_not_said_to_be_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, other = filled(tmp_path), open_partition(tmp_path)
+    append = partition.log.append_records
+
+    def append_later(*args: Any, **options: Any) -> AppendResult:
+        other.append([ProducerRecord(b"value", key=b"late"), ProducerRecord(b"value-3-late", key=b"k3")])
+        return append(*args, **options)
+
+    monkeypatch.setattr(partition.log, "append_records", append_later)
+    done = erase_in(partition, b"k3", b"late", tombstones=True)
+    assert (done.records, done.end_offset) == (13, 60)
+    assert [(record.offset, record.key) for record in partition.scan(60)] == [(60, b"late"), (62, b"k3")]
 
 
 @pytest.mark.parametrize("operation", ["pwrite", "sync"])
