@@ -37,33 +37,42 @@ from pylog.partition.write.writer import PartitionWriter
 from pylog.segment import SegmentReader, read_seal
 from pylog.segment.naming import CLEANED, CLEANER_LOCK, DELETED, LOG, OFFSET_INDEX, SWAP, UNSYNCED
 
+IS_BUSY = "a compaction, an erasure or a backup of the partition is under way"
+
 
 def compact(log: PartitionLog, options: CompactionOptions | None = None) -> CompactionReport:
     """Compact what is closed, durable and old enough, whatever share of it is dirty. Durable on return.
 
     What could not be done is in the report, with the reason. ``ReadOnlyLog``, ``DeliveryTimeout`` if the partition's lock is
     not free in time, ``SegmentsChanged`` if others have deleted what was read, ``StorageError`` if the disk refuses,
-    ``CorruptRecord`` for damage: then the damaged segment stays.
+    ``TopicNotFound`` if the partition is gone, ``CorruptRecord`` for damage: then the damaged segment stays.
     """
     writer = log.writable()
     directory = log.directory
-    lock = directory.filesystem.lock(f"{directory.path}/{CLEANER_LOCK}")
     try:
-        if not lock.try_acquire() or not lock.is_in_place():
-            return CompactionReport(0, 0, skipped=("another process is compacting the partition",))
-        log_start = log.current().log_start_offset
+        lock = directory.filesystem.lock(f"{directory.path}/{CLEANER_LOCK}")
         try:
-            return _Compaction(directory, writer, options or CompactionOptions()).run()
-        except own(StorageError, FileNotFoundError) as error:
-            remove_unfinished(directory.filesystem, directory.path, (CLEANED,))  # the disk may be full of it
-            if isinstance(error, FileNotFoundError) and log.current().log_start_offset > log_start:
-                raise changed(directory, log_start) from error  # others have deleted it
-            raise
+            if not lock.try_acquire():
+                return CompactionReport(0, 0, skipped=(IS_BUSY,))
+            if not lock.is_in_place():
+                raise directory.gone()
+            return _compacted(log, writer, options or CompactionOptions())
+        finally:
+            lock.release()
+            lock.close()
     except own(FileNotFoundError) as error:
         raise directory.missing(error) from error
-    finally:
-        lock.release()
-        lock.close()
+
+
+def _compacted(log: PartitionLog, writer: PartitionWriter, options: CompactionOptions) -> CompactionReport:
+    directory, log_start = log.directory, log.current().log_start_offset
+    try:
+        return _Compaction(directory, writer, options).run()
+    except own(StorageError, FileNotFoundError) as error:
+        remove_unfinished(directory.filesystem, directory.path, (CLEANED,))  # the disk may be full of it
+        if isinstance(error, FileNotFoundError) and log.current().log_start_offset > log_start:
+            raise changed(directory, log_start) from error  # others have deleted it
+        raise
 
 
 def planned(log: PartitionLog, options: CompactionOptions) -> Plan:
