@@ -13,6 +13,7 @@ import pytest
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.cleaner import compaction
 from pylog.cleaner.report import PartitionMaintenance
+from pylog.partition.compact.engine import IS_BUSY
 from pylog.partition.compact.options import CompactionOptions
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.partition_log import PartitionLog
@@ -92,13 +93,23 @@ def test_the_lags_decide_too_and_the_active_segment_is_closed_for_it(log: Log, c
     assert step(log).kept == "nothing is dirty"
 
 
+def test_too_little_memory_is_a_problem_that_is_said(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise MemoryError
+
+    log.create_topic("t", **COMPACTED)
+    put(log, *"abababab")
+    monkeypatch.setattr("pylog.partition.compact.engine.KeyMap", refused)
+    assert log.maintain().problems == ["t-0: compaction failed: too little memory for the map of its keys"]
+
+
 def test_what_keeps_a_partition_from_it_is_said(log: Log) -> None:
     log.create_topic("t", **COMPACTED)
     put(log, *"abababab")
     with Log(log.path, clock=log.clock) as other:
         lock = other.manager.filesystem.lock(f"{log.partition('t', 0).log.directory.path}/{CLEANER_LOCK}")
         assert lock.try_acquire()
-        assert step(log).kept == "another process is compacting the partition"
+        assert step(log).kept == IS_BUSY
         lock.close()
     with Producer(log, transactional_id="x") as producer:
         producer.init_transactions()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,15 +16,16 @@ from hypothesis import strategies as st
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import build_batch
 from pylog.codec.format import CODEC_NAMES
-from pylog.model import Headers, Record
+from pylog.errors import CorruptSegment
+from pylog.model import Headers, ProducerRecord, Record
 from pylog.partition import Partition
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.compact.engine import compact, planned
+from pylog.partition.compact.engine import IS_BUSY, compact, planned
 from pylog.partition.compact.options import CompactionOptions
 from pylog.partition.compact.plan import ClosedSegment, groups, plan
 from pylog.testing.manual_clock import ManualClock
 from tests.partition.logs import START_MS, append_encoded, marker, open_partition, problems
-from tests.storage.filesystems import OtherBoot
+from tests.storage.filesystems import Faulty, OtherBoot
 
 RETENTION_MS = 5_000
 KEYS = [None, b"", b"a", b"b", b"c", b"a longer key"]
@@ -198,9 +201,51 @@ def test_a_second_process_does_not_compact_at_the_same_time(tmp_path: Path) -> N
     filesystem = partition.log.directory.filesystem
     lock = filesystem.lock(str(tmp_path / "t-0" / ".cleaner-lock"))
     assert lock.try_acquire()
-    assert compact(partition.log).skipped == ("another process is compacting the partition",)
+    assert compact(partition.log).skipped == (IS_BUSY,)
     lock.close()
     assert compact(partition.log).skipped == ("nothing is dirty",)
+
+
+def test_records_that_are_deleted_between_two_parts_need_not_be_compacted(tmp_path: Path) -> None:
+    directory, filesystem = tmp_path / "t-0", Faulty()
+    partition = open_partition(directory, filesystem)
+    for number in range(12):
+        partition.append([ProducerRecord(b"v", key=b"%d" % (number % 6))])
+        if number % 3 == 2:
+            partition.log.roll()
+    partition.log.sync(12)
+
+    def delete(happens: str, path: str) -> None:
+        if happens == "replaced" and path.endswith("cleaner-offset-checkpoint"):
+            filesystem.hook = lambda *_: None
+            open_partition(directory).log.delete_before(12)
+
+    filesystem.hook = delete
+    report = compact(partition.log, CompactionOptions(memory_bytes=48))
+    assert (report.passes, report.cleaned_to) == (1, 12)
+    assert partition.earliest_offset == 12
+    assert compact(partition.log).skipped == ("nothing is dirty",)
+
+
+def test_a_segment_without_seal_is_as_young_as_its_last_append(tmp_path: Path) -> None:
+    partition = open_partition(tmp_path / "t-0", clock=ManualClock(START_MS))
+    partition.append([ProducerRecord(b"v", key=b"a")])
+    partition.log.roll()
+    partition.log.sync(1)
+    options = CompactionOptions(min_compaction_lag_ms=1000)
+    assert planned(partition.log, options).dirty == ()
+    (seal,) = (tmp_path / "t-0").glob("*.seal")
+    seal.unlink()
+    assert planned(partition.log, options).reason == "records are younger than min_compaction_lag_ms"
+    os.utime(tmp_path / "t-0" / f"{0:020d}.log", ns=(0, (START_MS - 1000) * 1_000_000))
+    assert len(planned(partition.log, options).dirty) == 1
+
+
+def test_a_partition_whose_directory_is_missing_is_said_to_be(tmp_path: Path) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    shutil.rmtree(tmp_path / "t-0")
+    with pytest.raises(CorruptSegment, match="is missing, but the topic was not deleted"):
+        compact(partition.log)
 
 
 def test_an_open_transaction_ends_what_can_be_compacted(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,9 +14,9 @@ from pylog.codec import RecordEncoder
 from pylog.codec.batch import BatchView, build_batch
 from pylog.codec.format import CODEC_NAMES
 from pylog.errors import CorruptRecord, ForkedHandle, LogLocked, StorageFull
-from pylog.model import Headers, ProducerRecord
+from pylog.model import AppendResult, Headers, ProducerRecord
 from pylog.partition import Partition
-from pylog.partition.compact.engine import compact
+from pylog.partition.compact.engine import IS_BUSY, compact
 from pylog.partition.compact.erasure import ErasedPartition, erase
 from pylog.partition.compact.options import CompactionOptions
 from pylog.segment.naming import may_hold_records
@@ -307,7 +308,7 @@ def test_a_compaction_in_another_process_is_waited_for(tmp_path: Path) -> None:
     assert b"value-3-" in bytes_in(tmp_path)
     lock.close()
     assert erase_in(partition, b"k3", timeout_ms=0).records == 12
-    assert compact(partition.log).skipped != ("another process is compacting the partition",)
+    assert compact(partition.log).skipped != (IS_BUSY,)
 
 
 def test_a_reader_under_way_reads_on(tmp_path: Path) -> None:
@@ -333,6 +334,22 @@ def test_tombstones_stay_and_are_not_written_twice(tmp_path: Path) -> None:
     assert [(r.offset, r.key, r.value) for r in partition.scan(60)] == [(61, b"k4", None), (63, b"k3", None)]
     assert erase_in(partition, b"k3", b"k4").records == 2
     assert b"k3" not in bytes_in(tmp_path)
+
+
+def test_a_key_that_comes_after_the_search_is_not_said_to_be_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, other = filled(tmp_path), open_partition(tmp_path)
+    append = partition.log.append_records
+
+    def append_later(*args: Any, **options: Any) -> AppendResult:
+        other.append([ProducerRecord(b"value", key=b"late"), ProducerRecord(b"value-3-late", key=b"k3")])
+        return append(*args, **options)
+
+    monkeypatch.setattr(partition.log, "append_records", append_later)
+    done = erase_in(partition, b"k3", b"late", tombstones=True)
+    assert (done.records, done.end_offset) == (13, 60)
+    assert [(record.offset, record.key) for record in partition.scan(60)] == [(60, b"late"), (62, b"k3")]
 
 
 @pytest.mark.parametrize("operation", ["pwrite", "sync"])

@@ -72,8 +72,8 @@ class Compaction:
             if not _is_of_deleted(error, target.partition, facts):
                 raise
             return _kept(target, facts, CHANGED, str(error))
-        except own(MemoryError) as error:
-            return _report(target, facts)._replace(error=str(error))
+        except own(MemoryError):
+            return _report(target, facts)._replace(error="too little memory for the map of its keys")
 
     def _run(self, target: Target, facts: PartitionFacts) -> PartitionMaintenance:
         partition, config = target.partition, target.config

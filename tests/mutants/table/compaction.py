@@ -29,8 +29,8 @@ MUTANTS = (
     Mutant(
         "two compactions of a partition at once",
         "partition/compact/engine.py",
-        "        if not lock.try_acquire() or not lock.is_in_place():\n",
-        "        if lock.try_acquire() is None:\n",
+        "            if not lock.try_acquire():\n",
+        "            if lock.try_acquire() is None:\n",
         "two processes write the same files, and one puts the other's half in the place of a segment",
         (f"{_RACES}[compaction_and_compaction]",),
     ),
@@ -61,8 +61,8 @@ MUTANTS = (
     Mutant(
         "aborted records count as the newest of their keys",
         "partition/compact/engine.py",
-        "                if transactions.judge(view).is_unneeded or view.header.is_control:\n",
-        "                transactions.judge(view)\n                if view.header.is_control:\n",
+        "                    transactions.judge(view).is_unneeded\n                    or view.header.is_control\n",
+        "                    (transactions.judge(view) and False)\n                    or view.header.is_control\n",
         "the committed record of the key is dropped, and nothing is left of the key",
         (_ENDS,),
     ),
@@ -101,8 +101,8 @@ MUTANTS = (
     Mutant(
         "a compaction that meets a deletion reports damage",
         "partition/compact/engine.py",
-        "            if isinstance(error, FileNotFoundError) and log.current().log_start_offset > log_start:\n",
-        "            if False:\n",
+        "        if isinstance(error, FileNotFoundError) and log.current().log_start_offset > log_start:\n",
+        "        if False:\n",
         "people restore a partition from a copy of which nothing is damaged",
         (f"{_RACES}[compaction_and_delete_records]",),
     ),

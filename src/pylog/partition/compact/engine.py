@@ -37,33 +37,42 @@ from pylog.partition.write.writer import PartitionWriter
 from pylog.segment import SegmentReader, read_seal
 from pylog.segment.naming import CLEANED, CLEANER_LOCK, DELETED, LOG, OFFSET_INDEX, SWAP, UNSYNCED
 
+IS_BUSY = "a compaction, an erasure or a backup of the partition is under way"
+
 
 def compact(log: PartitionLog, options: CompactionOptions | None = None) -> CompactionReport:
     """Compact what is closed, durable and old enough, whatever share of it is dirty. Durable on return.
 
     What could not be done is in the report, with the reason. ``ReadOnlyLog``, ``DeliveryTimeout`` if the partition's lock is
     not free in time, ``SegmentsChanged`` if others have deleted what was read, ``StorageError`` if the disk refuses,
-    ``CorruptRecord`` for damage: then the damaged segment stays.
+    ``TopicNotFound`` if the partition is gone, ``CorruptRecord`` for damage: then the damaged segment stays.
     """
     writer = log.writable()
     directory = log.directory
-    lock = directory.filesystem.lock(f"{directory.path}/{CLEANER_LOCK}")
     try:
-        if not lock.try_acquire() or not lock.is_in_place():
-            return CompactionReport(0, 0, skipped=("another process is compacting the partition",))
-        log_start = log.current().log_start_offset
+        lock = directory.filesystem.lock(f"{directory.path}/{CLEANER_LOCK}")
         try:
-            return _Compaction(directory, writer, options or CompactionOptions()).run()
-        except own(StorageError, FileNotFoundError) as error:
-            remove_unfinished(directory.filesystem, directory.path, (CLEANED,))  # the disk may be full of it
-            if isinstance(error, FileNotFoundError) and log.current().log_start_offset > log_start:
-                raise changed(directory, log_start) from error  # others have deleted it
-            raise
+            if not lock.try_acquire():
+                return CompactionReport(0, 0, skipped=(IS_BUSY,))
+            if not lock.is_in_place():
+                raise directory.gone()
+            return _compacted(log, writer, options or CompactionOptions())
+        finally:
+            lock.release()
+            lock.close()
     except own(FileNotFoundError) as error:
         raise directory.missing(error) from error
-    finally:
-        lock.release()
-        lock.close()
+
+
+def _compacted(log: PartitionLog, writer: PartitionWriter, options: CompactionOptions) -> CompactionReport:
+    directory, log_start = log.directory, log.current().log_start_offset
+    try:
+        return _Compaction(directory, writer, options).run()
+    except own(StorageError, FileNotFoundError) as error:
+        remove_unfinished(directory.filesystem, directory.path, (CLEANED,))  # the disk may be full of it
+        if isinstance(error, FileNotFoundError) and log.current().log_start_offset > log_start:
+            raise changed(directory, log_start) from error  # others have deleted it
+        raise
 
 
 def planned(log: PartitionLog, options: CompactionOptions) -> Plan:
@@ -87,7 +96,9 @@ def _closed(directory: PartitionDirectory, base: int, end: int) -> ClosedSegment
     except own(FileNotFoundError):
         index_bytes = 0
     seal = read_seal(filesystem, directory.path, base, size)
-    greatest_ms = max(seal.greatest_ms[-1], -1) if seal is not None and seal.greatest_ms else -1
+    greatest_ms = seal.greatest_ms[-1] if seal is not None and seal.greatest_ms else -1
+    if greatest_ms < 0:  # a segment without seal, or records without times: as in Kafka, the time of the last append
+        greatest_ms = filesystem.modified_ns(directory.file_path(base, LOG)) // 1_000_000
     return ClosedSegment(base, end, size, index_bytes, greatest_ms)
 
 
@@ -132,7 +143,10 @@ class _Compaction:
             end, counts = self._clean_part(part, producers)
             write_first_dirty(directory, end)
             dropped, passes = dropped + counts.dropped, passes + 1
-            part = found._replace(first_dirty=end, segments=self._segments_of(found))
+            segments = self._segments_of(found)
+            if not segments:
+                break  # others have deleted the rest
+            part = found._replace(first_dirty=max(end, segments[0].base), segments=segments)
         return CompactionReport(
             found.first_dirty, found.end, before, counts.bytes_after, counts.kept, dropped,
             len(found.segments), counts.segments_after, passes, tuple(skipped),

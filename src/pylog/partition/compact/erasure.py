@@ -138,7 +138,7 @@ class _Erasure:
         if is_in_active or appended:
             log.roll()
         log.sync(log.current().active_base)
-        return self._rewrite_all(keys, end)._replace(tombstones=appended)
+        return self._rewrite_all(keys, end)._replace(end_offset=state.log_end_offset, tombstones=appended)
 
     # Searching
 

@@ -15,7 +15,7 @@ from pylog.partition.compact.options import CompactionOptions
 
 
 class ClosedSegment(NamedTuple):
-    """One closed segment. ``end`` is the next one's base; ``greatest_ms`` its latest record time, -1 without records."""
+    """One closed segment. ``end`` is the next one's base; ``greatest_ms`` its latest record time, or that of its last append."""
 
     base: int
     end: int
