@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from pylog import Log, ProducerRecord
+from pylog.catalog.changes import TopicChange
+from pylog.errors import StorageError
+from pylog.manager.changes import changes_of
 from tests.storage.filesystems import Faulty
 
 VALUE = b"x" * 900  # one fills a segment
@@ -40,6 +43,45 @@ def fill(log: Log, topic: str, count: int, key: bytes | None = None) -> None:
     for number in range(log.describe_topic(topic).partitions):
         for _ in range(count):
             log.partition(topic, number).append([ProducerRecord(VALUE, key=key, timestamp_ms=1000)])
+
+
+def held(log: Log, topic: str) -> int:
+    return sum(len(list(log.partition(topic, number).scan())) for number in range(log.describe_topic(topic).partitions))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda log: log.rename_topic("a", "z"), lambda log: log.repartition("a", 3)],
+    ids=["rename", "repartition"],
+)
+def test_a_topic_that_changes_while_it_is_copied_ends_the_backup(
+    both: tuple[Log, Log, Meanwhile], tmp_path: Path, change: Callable[[Log], object]
+) -> None:
+    log, other, hook = both
+    fill(other, "a", 3)
+    hook.work.append(lambda: change(other))
+    with pytest.raises(StorageError, match="'a' got another name or other partitions during the backup"):
+        log.backup(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    log.backup(tmp_path / "copy")
+    with Log(tmp_path / "copy", read_only=True) as copied:
+        assert copied.topics() == log.topics()
+        name = ({*copied.topics()} - {"b", "c"}).pop()
+        assert held(copied, name) == 6
+
+
+def test_a_change_that_a_killed_process_has_left_is_completed_first(
+    both: tuple[Log, Log, Meanwhile], tmp_path: Path
+) -> None:
+    log, other, _ = both
+    fill(other, "a", 3)
+    before = other.describe_topic("a")
+    change = TopicChange(before, before._replace(name="z"), False, [])
+    other.manager.writable_catalog().locked(lambda: changes_of(other.manager, 1).decide(change))
+    log.backup(tmp_path / "copy")
+    with Log(tmp_path / "copy", read_only=True) as copied:
+        assert copied.topics() == ["b", "c", "z"]
+        assert held(copied, "z") == 6
 
 
 @pytest.mark.parametrize("more", [0, 1])
