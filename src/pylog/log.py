@@ -387,7 +387,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
 
         An unchanged earlier copy there is replaced at the end, in one step; its sealed segments are kept, not
         copied. ``progress`` gets the number of bytes of segments since its last call. ``NotABackup``,
-        ``ConfigError``, ``LogLocked``, ``ReadOnlyLog``, ``CorruptRecord``, ``StorageFull``.
+        ``ConfigError``, ``LogLocked``, ``ReadOnlyLog``, ``CorruptRecord``, ``StorageFull``; ``StorageError``
+        if a topic is renamed, repartitioned or altered to be compacted meanwhile: call again.
         """
         from pylog.backup.backup import back_up
 

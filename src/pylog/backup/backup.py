@@ -14,6 +14,7 @@ from pylog.catalog.layout import TOPIC_SUFFIX
 from pylog.catalog.settings import LogSettings, read_settings, write_settings
 from pylog.errors import ForkedHandle, PylogError, ReadOnlyLog, StorageError, TopicNotFound
 from pylog.interrupts import own, suppress
+from pylog.manager.changes import has_changed
 from pylog.manager.manager import LogManager
 from pylog.manager.opening import checked_path
 from pylog.model import TopicPartition
@@ -94,7 +95,12 @@ class _Backup:
                     state = copies[partition].copy(cut.states[partition])
                     self._refuse_compaction(partition, cut)
                     copied[partition] = CopiedPartition.of(state)
-                except own(TopicNotFound):
+                except own(TopicNotFound) as error:
+                    if has_changed(self._manager, partition.topic_id):
+                        raise StorageError(
+                            f"{partition.topic!r} got another name or other partitions during the backup; begin again",
+                            path=partition.directory.path, topic=partition.topic,
+                        ) from error  # fmt: skip
                     gone.add(partition.topic)
                 finally:
                     locks.release(partition)

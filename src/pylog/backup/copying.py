@@ -70,7 +70,7 @@ class PartitionCopy:
         self._earlier = earlier
         self._tally = tally
         self._process_id = self._source.process_id()
-        self._done: set[int] = set()  # bases of copied segments
+        self._done: dict[int, int] = {}  # sizes of copied segments, by base
 
     def prepare(self) -> None:
         """Before the cut: copy the producers' snapshots. Later ones replace them in the log, but are no use to the copy."""
@@ -112,7 +112,11 @@ class PartitionCopy:
         while True:
             try:
                 self._copy_listed(state, start)
-                return _state_of_copy(state, start, self._directory.boot)
+                size = self._done.get(state.active_base, state.written_end)  # less after an erasure
+                return _state_of_copy(state._replace(written_end=size), start, self._directory.boot)
+            except own(CorruptSegment):
+                self._directory.check_topic()  # else the files are of another topic
+                raise
             except own(FileNotFoundError) as error:
                 self._directory.check_topic()
                 if not self._target.is_directory(self._path):
@@ -141,29 +145,34 @@ class PartitionCopy:
             if base == state.active_base:
                 following = end
             if base not in self._done:
-                self._copy_segment(base, following or state.active_base, state)
-                self._done.add(base)
+                self._done[base] = self._copy_segment(base, following or state.active_base, state)
 
-    def _copy_segment(self, base: int, following: int, state: CommitState) -> None:
+    def _copy_segment(self, base: int, following: int, state: CommitState) -> int:
+        """Returns the size of the copied log."""
         tally, is_closed, log = self._tally, base != state.active_base, self._directory.file_path(base, LOG)
         if is_closed and self._is_kept(base) and self._link(file_name(base, LOG)):
             tally.kept_segments += 1
             for kind in _SIDE_KINDS:
                 self._keep_file(file_name(base, kind))
             self._source.size(log)  # as below
-            tally.progress(self._target.size(file_path(self._path, base, LOG)))
-            return
+            size = self._target.size(file_path(self._path, base, LOG))
+            tally.progress(size)
+            return size
         tally.copied_segments += 1
-        size = state.written_end if not is_closed else self._source.size(log)
-        self._copy_log(base, following, size, is_closed=is_closed)
+        # Once it is closed, an erasure may have written it again: the same offsets are at other positions.
+        is_as_at_cut = not is_closed and self._partition.current().active_base == base
+        size = state.written_end if is_as_at_cut else self._source.size(log)
+        size = self._copy_log(base, following, size, is_closed=is_closed)
         if is_closed:
             for kind in _SIDE_KINDS:
                 self._copy_file(file_name(base, kind))
             self._source.size(log)  # retention takes the log away first: while it is there, so were the others
         else:
             self._copy_aborted(base, state.log_end_offset)
+        return size
 
-    def _copy_log(self, base: int, following: int, size: int, *, is_closed: bool) -> None:
+    def _copy_log(self, base: int, following: int, size: int, *, is_closed: bool) -> int:
+        """Copy the batches before the offset ``following``. Returns their bytes."""
         directory = self._directory
         reader = SegmentReader(
             self._source, directory.path, base, closed=is_closed, home=directory.home, end_offset=following,
@@ -171,7 +180,11 @@ class PartitionCopy:
         )  # fmt: skip
         with closing(reader), closing(self._target.open_appendable(file_path(self._path, base, LOG))) as target:
             position, offset = 0, base
-            while views := reader.read(position, size, max_bytes=FETCH_BYTES, next_offset=offset):
+            while offset < following:
+                found = reader.read(position, size, max_bytes=FETCH_BYTES, next_offset=offset)
+                views = [view for view in found if view.base_offset < following]
+                if not views:
+                    break
                 self._check_process()
                 data = b"".join(view.buffer for view in views)
                 target.pwrite(data, position)
@@ -186,6 +199,7 @@ class PartitionCopy:
                     path=reader.path, position=position, offset=offset, expected=following,
                 )  # fmt: skip
             target.sync()
+        return position
 
     def _copy_aborted(self, base: int, end: int) -> None:
         """The transaction index of the last segment, as it was at the cut: with the markers before ``end``."""

@@ -16,6 +16,7 @@ from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, TOPIC_SUFFIX
 from pylog.checks import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from pylog.errors import LogLocked, PylogError, TopicNotFound
 from pylog.interrupts import own
+from pylog.manager.changes import complete_changes
 from pylog.manager.manager import LogManager
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import CommitState
@@ -26,6 +27,7 @@ from pylog.storage import FileLock, acquire
 
 TIMEOUT_MS = 30_000
 COMPACTION_TIMEOUT_S = 600.0  # a compaction of a large partition takes minutes
+_CHANGE_TIMEOUT_S = 30.0
 _TRIES_MAX = 20  # each after topics were changed meanwhile
 
 
@@ -88,6 +90,7 @@ def take_cut(manager: LogManager, locks: CleanerLocks, prepare: Callable[[Partit
     """
     prepared: dict[TopicPartition, PartitionLog] = {}
     for _ in range(_TRIES_MAX):
+        complete_changes(manager, _CHANGE_TIMEOUT_S)  # until then such a topic has no file
         try:
             files = _topic_files(manager)
             partitions, compacted = _prepared(manager, locks, prepare, prepared)
@@ -140,7 +143,7 @@ def _cut_of(
     manager: LogManager, files: dict[str, bytes], partitions: Sequence[PartitionLog], compacted: frozenset[str]
 ) -> Cut | None:
     """None if the topics are others than ``files`` now."""
-    if _topic_files(manager) != files:
+    if manager.writable_catalog().being_changed() or _topic_files(manager) != files:
         return None
     deciding = [each for each in partitions if each.topic == TRANSACTIONS_TOPIC]
     others = sorted((each for each in partitions if each.topic != TRANSACTIONS_TOPIC), key=_is_data)

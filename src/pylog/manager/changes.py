@@ -8,6 +8,7 @@ from typing import Protocol
 from pylog.catalog import Catalog, Layout, TopicDescription
 from pylog.catalog.finishing import TopicChanges, WriteCommits
 from pylog.clock import Clock
+from pylog.errors import LogLocked
 from pylog.partition.directory import PartitionDirectory
 from pylog.storage import FileSystem
 
@@ -40,6 +41,18 @@ def changes_of(manager: ChangingLog, timeout_s: float) -> TopicChanges:
     return TopicChanges(
         manager.writable_catalog(), filesystem, clock, manager.layout, retire, manager.write_commits
     )  # fmt: skip
+
+
+def complete_changes(manager: ChangingLog, timeout_s: float) -> None:
+    """Complete what a process that died has left. ``LogLocked`` if that can't be done."""
+    catalog = manager.writable_catalog()
+    if catalog.being_changed():
+        catalog.locked(changes_of(manager, timeout_s).finish)
+    if left := catalog.being_changed():
+        raise LogLocked(
+            f"a change of {left} cannot be completed: see the log's warnings",
+            path=manager.layout.topics,
+        )
 
 
 def has_changed(manager: ChangingLog, topic_id: str) -> bool:

@@ -16,7 +16,7 @@ from pylog.catalog import TopicDescription
 from pylog.catalog.changes import TopicChange
 from pylog.errors import LogLocked, TopicChanged
 from pylog.group.admin import GroupAdmin
-from pylog.manager.changes import changes_of
+from pylog.manager.changes import changes_of, complete_changes
 from pylog.manager.manager import LogManager
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.partition_log import PartitionLog
@@ -38,12 +38,7 @@ def alone(manager: LogManager, work: Callable[[], object]) -> None:
     def begin() -> None:
         changes = changes_of(manager, _TIMEOUT_S)
         catalog = manager.writable_catalog()
-        catalog.locked(changes.finish)
-        if catalog.being_changed():
-            raise LogLocked(
-                f"a change of {catalog.being_changed()} cannot be completed: see the log's warnings",
-                path=manager.layout.topics,
-            )
+        complete_changes(manager, _TIMEOUT_S)
         changes.drop_drafts()
         try:
             work()
