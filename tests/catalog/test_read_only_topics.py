@@ -50,6 +50,20 @@ def test_after_the_call_no_writer_appends_whatever_it_has_open(tmp_log_dir: Path
         assert values(log) == [b"v", b"again"]
 
 
+def test_a_producer_continues_when_the_topic_is_writable_again(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log, Producer(log) as producer:
+        log.create_topic("t")
+        for value in (b"one", b"two"):
+            producer.send("t", value).result()
+            log.alter_topic("t", writable=False)
+            log.clock.sleep(0.02)  # the producer looks at the catalog again after 10 ms
+            with pytest.raises(ReadOnlyTopic):
+                producer.send("t", b"late")
+            log.alter_topic("t", writable=True)
+        producer.send("t", b"three").result()
+        assert values(log) == [b"one", b"two", b"three"]
+
+
 def test_a_repeated_batch_that_is_in_a_read_only_topic_is_acknowledged(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("t")

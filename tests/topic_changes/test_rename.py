@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -102,6 +103,23 @@ def test_handles_of_another_process_get_a_typed_error_or_follow(tmp_log_dir: Pat
             partition.append([ProducerRecord(b"late")])
         assert values(log, "old") == []
         assert committed(log, "new") == COMMITTED
+
+
+@pytest.mark.parametrize("transactional_id", [None, "t"])
+def test_a_producer_continues_under_the_new_name(tmp_log_dir: Path, transactional_id: str | None) -> None:
+    with Log(tmp_log_dir) as log, Producer(log, transactional_id=transactional_id) as producer:
+        log.create_topic("old")
+        if transactional_id is not None:
+            producer.init_transactions()
+        for before, after in [("old", "new"), ("new", "third"), ("third", "old"), ("old", "new")]:
+            with producer.transaction() if transactional_id else nullcontext():
+                producer.send(before, before.encode())
+            producer.flush()
+            log.rename_topic(before, after)
+        with producer.transaction() if transactional_id else nullcontext():
+            producer.send("new", b"end")
+        producer.flush()
+        assert values(log, "new") == [b"old", b"new", b"third", b"old", b"end"]
 
 
 def test_a_start_without_a_commit_moves_too(tmp_log_dir: Path) -> None:

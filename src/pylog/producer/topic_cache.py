@@ -28,10 +28,11 @@ from pylog.producer.sender import Sender
 from pylog.turn import is_mine
 
 if TYPE_CHECKING:
-    from pylog.catalog.topic import TopicConfig
+    from pylog.catalog.topic import TopicConfig, TopicDescription
     from pylog.manager.access import ProducerLog
 
 _LOOK_EVERY_S = 0.01  # a look costs a stat
+_REMEMBERED_TOPICS = 1000
 _THE_PRODUCERS = "producer"  # a topic's compression_type that leaves the choice to the producer
 
 
@@ -50,6 +51,7 @@ class TopicCache:
         self._random = Random()
         # Under ``_lock``; ``known`` and ``is_closed`` are read without it:
         self.known: dict[str, TopicBuffers] = {}
+        self._of_id: dict[object, TopicBuffers] = {}  # also of topics that are read-only now, or had another name
         self.is_closed = False
         # By the thread that closes the log:
         self._is_log_closed = False
@@ -59,9 +61,10 @@ class TopicCache:
     def forget_parent(self) -> None:
         """In a forked child: the buffers belong to the parent."""
         self._lock = threading.RLock()
-        for topic in self.known.values():
+        for topic in [*self.known.values(), *self._of_id.values()]:
             topic.is_abandoned = True
         self.known.clear()
+        self._of_id.clear()
         # Under ``_lock``; read without it, as a hint that is compared again:
         self._version = -1
         # Any thread, one operation at a time:
@@ -163,17 +166,40 @@ class TopicCache:
         partitioner = self._config.partitioner
         key_hash = partitioner.key_hash(name, description.config.partitioner)
         if topic is None or topic.id != description.id:
-            topic = TopicBuffers(name, description.id, partitioner.new_choice(self._random))
-            topic.earlier_ids = description.earlier_ids
+            topic = self._made(name, description)
         topic.key_hash = key_hash
         self._configure(topic, description.config)
         numbers = range(len(topic.buffers), description.partitions)
         topic.buffers = topic.buffers + [
             PartitionBuffer(topic, number, self._pool, self._incomplete) for number in numbers
         ]
+        self._continue_numbers(topic)
         has_choice = len(topic.buffers) > 1 or not partitioner.hashes_keys
         topic.only = None if has_choice else topic.buffers[0]
         return topic
+
+    def _made(self, name: str, description: TopicDescription) -> TopicBuffers:
+        """The buffers of a topic that was not known by this name: those from before it was read-only, or new ones."""
+        earlier = self._of_id.get(description.id)
+        if earlier is not None and earlier.name == name:
+            return earlier
+        topic = TopicBuffers(name, description.id, self._config.partitioner.new_choice(self._random))
+        topic.earlier_ids = description.earlier_ids
+        return topic
+
+    def _continue_numbers(self, topic: TopicBuffers) -> None:
+        """After a rename, the log expects the sequence numbers after those sent under the earlier name.
+
+        The earlier buffers append nothing any more.
+        """
+        earlier = self._of_id.get(topic.id)
+        if earlier is topic:
+            return
+        for buffer, before in zip(topic.buffers, earlier.buffers if earlier else [], strict=False):
+            buffer.identity, buffer.next_sequence = before.identity, before.next_sequence
+        self._of_id[topic.id] = topic
+        if len(self._of_id) > _REMEMBERED_TOPICS:
+            del self._of_id[next(iter(self._of_id))]
 
     def _configure(self, topic: TopicBuffers, config: TopicConfig) -> None:
         compression_type, max_message_bytes = config.compression_type, config.max_message_bytes
