@@ -319,5 +319,5 @@ def test_what_cannot_be_read_for_want_of_a_descriptor_is_an_error_and_not_anothe
 
 def test_a_system_without_proc_has_one_boot_and_unknown_mounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("pylog.storage.os_filesystem._BOOT_ID", f"{tmp_path}/none")
-    monkeypatch.setattr("pylog.storage.os_filesystem._MOUNTS", f"{tmp_path}/none")
+    monkeypatch.setattr("pylog.storage.os_mounts._MOUNTS", f"{tmp_path}/none")
     assert (FS.boot_id(), FS.kind("/")) == (sys.platform, "")
