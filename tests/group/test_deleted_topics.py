@@ -248,7 +248,7 @@ class WhereTopicsAndCommitsAre(Schedule):
     def sleep(self, seconds: float) -> None:
         """A deletion that gives the directory of topics another time goes on at once: others go first at its steps as it is."""
         names = [frame.name for frame in extract_stack()]
-        if "_advance_version" in names:
+        if "advance_version" in names:
             self._machine.seconds += seconds
         else:
             super().sleep(seconds)
