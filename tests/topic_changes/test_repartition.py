@@ -301,6 +301,17 @@ def test_a_group_that_appears_in_the_last_moment(tmp_log_dir: Path, monkeypatch:
         assert numbers(records(log)) == list(range(20))
 
 
+def test_a_partitioner_that_is_altered_meanwhile(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        log.create_topic("t", partitioner="murmur2")
+        fill(log, 0, 50)
+        with pytest.raises(TopicChanged):
+            log.repartition("t", 4, lambda _: other.alter_topic("t", partitioner="murmur3"))
+        assert log.repartition("t", 4).partitions == 4
+        fill(log, 50, 100)
+        assert numbers(records(log)) == list(range(100))
+
+
 def test_records_that_are_larger_than_the_topic_allows_now(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("t")
