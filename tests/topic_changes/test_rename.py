@@ -132,6 +132,20 @@ def test_a_start_without_a_commit_moves_too(tmp_log_dir: Path) -> None:
         assert committed(log, "new", "late") == {0: 3, 1: 3}
 
 
+def test_a_start_moves_in_a_log_without_any_commit(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        log.create_topic("old")
+        log.partition("old", 0).append([ProducerRecord(b"before")])
+        with Consumer(other, group_id="late", auto_offset_reset="latest") as consumer:
+            consumer.subscribe(["old"])
+            consumer.poll(0)
+            log.partition("old", 0).append([ProducerRecord(b"after")])
+            assert log.topics() == ["old"]
+            log.rename_topic("old", "new")
+            consumer.subscribe(["new"])
+            assert [record.value for _ in range(3) for record in consumer.poll(0.3)] == [b"after"]
+
+
 @pytest.mark.parametrize("appended", [False, True])
 @pytest.mark.parametrize("by_member", [False, True])
 def test_a_transaction_with_offsets_of_the_topic_is_refused_and_its_work_is_done_again(

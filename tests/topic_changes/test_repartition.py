@@ -279,6 +279,50 @@ def test_records_deleted_meanwhile_do_not_come_back(tmp_log_dir: Path, monkeypat
         assert len(set(map(id, copies))) == 2
 
 
+def test_a_group_that_appears_in_the_last_moment(tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commits would count, and are not translated: the copy is continued, and the moment is another one."""
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        log.create_topic("t", partitions=2)
+        log.create_topic("u")
+        fill(log, 0, 20)
+        sync, calls = TopicCopy.sync, []
+
+        def appearing(copy: TopicCopy) -> None:
+            if not calls:
+                with Consumer(other, group_id="g") as consumer:
+                    consumer.subscribe(["u"])
+                    consumer.poll(0)
+            calls.append(copy)
+            sync(copy)
+
+        monkeypatch.setattr(TopicCopy, "sync", appearing)
+        assert log.repartition("t", 3).partitions == 3
+        assert len(calls) == 2
+        assert numbers(records(log)) == list(range(20))
+
+
+def test_a_partitioner_that_is_altered_meanwhile(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        log.create_topic("t", partitioner="murmur2")
+        fill(log, 0, 50)
+        with pytest.raises(TopicChanged):
+            log.repartition("t", 4, lambda _: other.alter_topic("t", partitioner="murmur3"))
+        assert log.repartition("t", 4).partitions == 4
+        fill(log, 50, 100)
+        assert numbers(records(log)) == list(range(100))
+
+
+def test_records_that_are_larger_than_the_topic_allows_now(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        log.partition("t", 0).append([ProducerRecord(bytes(50_000), key=b"k"), ProducerRecord(b"v", key=b"k")])
+        log.alter_topic("t", max_message_bytes=1000)
+        log.repartition("t", 2)
+        found = [record for number in range(2) for record in log.partition("t", number).scan()]
+        assert [record.value for record in found] == [bytes(50_000), b"v"]
+        assert not log.verify().problems
+
+
 def test_what_is_refused_changes_nothing(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("t", partitions=3)

@@ -89,26 +89,35 @@ class TopicCopy:
         self._sources = [_Source(manager.partition(before.name, number)) for number in before.numbers]
         self._piece_bytes = max(_PIECE_BYTES_MIN, min(FETCH_BYTES, _PIECES_BYTES // before.partitions))
         self._batch_bytes = min(FETCH_BYTES, before.config.max_message_bytes)
-        config = before.config._replace(message_timestamp_type="CreateTime", writable=True)  # times stay
-        self._targets: list[PartitionLog] = []
+        self._config = before.config._replace(
+            message_timestamp_type="CreateTime", max_message_bytes=INT32_MAX, writable=True
+        )  # what is in the topic stays as it is
         for number in range(after.partitions):
             path = manager.layout.copy(after.name, number, after.id)
             manager.filesystem.make_directory(path)
             PartitionDirectory.create(manager.filesystem, path, after.id, manager.boot)
-            directory = PartitionDirectory(
-                manager.filesystem, manager.clock, path, TopicPartition(after.name, number), lambda: config, manager.boot,
-                after.id,
-            )  # fmt: skip
-            self._targets.append(
-                PartitionLog(
-                    directory,
-                    topic_id=after.id,
-                    log_start=0,
-                    notify=bool,
-                    sync_catalog=lambda: None,
-                    why_read_only=None,
-                )
+        self._targets = self._opened()
+
+    def _opened(self) -> list[PartitionLog]:
+        manager, after = self._manager, self._after
+        directories = [
+            PartitionDirectory(
+                manager.filesystem, manager.clock, manager.layout.copy(after.name, number, after.id),
+                TopicPartition(after.name, number), lambda: self._config, manager.boot, after.id,
             )
+            for number in range(after.partitions)
+        ]  # fmt: skip
+        return [
+            PartitionLog(
+                directory,
+                topic_id=after.id,
+                log_start=0,
+                notify=bool,
+                sync_catalog=lambda: None,
+                why_read_only=None,
+            )
+            for directory in directories
+        ]
 
     def copy(self) -> int:
         """Copy what can be read now. Returns the bytes that were read."""
@@ -190,10 +199,11 @@ class TopicCopy:
     # The end
 
     def sync(self) -> None:
-        """Make the copy durable, and close it."""
+        """Make the copy durable, and close it. ``copy`` may continue it."""
         for target in self._targets:
             target.sync(target.latest_offset)
         self.close()
+        self._targets = self._opened()
         for target in self._targets:
             self._manager.filesystem.sync_directory(target.directory.path)
         self._manager.filesystem.sync_directory(self._manager.layout.root)

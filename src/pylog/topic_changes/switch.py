@@ -14,6 +14,7 @@ from functools import partial
 
 from pylog.catalog import TopicDescription
 from pylog.catalog.changes import TopicChange
+from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import LogLocked, TopicChanged
 from pylog.group.admin import GroupAdmin
 from pylog.manager.changes import changes_of, complete_changes
@@ -63,12 +64,13 @@ def switch(
     ``LogLocked`` if a transaction stays open in the topic for 30 s, or a lock is not free in 10 s.
     """
     catalog, changes, clock = manager.writable_catalog(), changes_of(manager, _TIMEOUT_S), manager.clock
+    groups = manager.part(GroupAdmin)
     partitions = [manager.partition(before.name, number) for number in before.numbers]
     end_s = clock.monotonic() + _TIMEOUT_S
 
     def attempt() -> bool:
         now = catalog.describe(before.name)
-        if (now.id, now.partitions) != (before.id, before.partitions):
+        if _placing(now) != _placing(before):
             raise TopicChanged(f"{before.name!r} has been changed by another process: call again", topic=before.name)
         check()
         with ExitStack() as locks:
@@ -76,8 +78,9 @@ def switch(
                 _hold(locks, manager, f"{partition.directory.path}/{LOCK}")
             if any(partition.reader.open_transactions() for partition in partitions):
                 return False
-            groups = manager.part(GroupAdmin)
             held = groups.in_files()
+            if held and OFFSETS_TOPIC not in catalog.names():
+                return False
             for group in held:
                 directory = groups.directory(group)
                 directory.make()
@@ -93,15 +96,28 @@ def switch(
 
     while True:
         prepare()
-        for partition in partitions:  # also what a dead writer has left, and markers
-            partition.settle(int(_LOCK_TIMEOUT_S * 1000))
-            manager.part(Outcomes).settle(partition)
+        _settle(manager, partitions)
         if catalog.locked(attempt):
             break
         if clock.monotonic() >= end_s:
             raise _open_for_too_long(partitions)
         clock.sleep(_AGAIN_S)
     manager.close_partitions(before.name)
+
+
+def _settle(manager: LogManager, partitions: Sequence[PartitionLog]) -> None:
+    """Complete what a dead writer has left, and markers."""
+    groups = manager.part(GroupAdmin)
+    if groups.in_files():
+        groups.offsets.create_topic()  # where a member has begun becomes a commit
+    for partition in partitions:
+        partition.settle(int(_LOCK_TIMEOUT_S * 1000))
+        manager.part(Outcomes).settle(partition)
+
+
+def _placing(topic: TopicDescription) -> tuple[str, int, str]:
+    """What decides where a key is."""
+    return topic.id, topic.partitions, topic.config.partitioner
 
 
 def _hold(locks: ExitStack, manager: LogManager, path: str) -> None:
