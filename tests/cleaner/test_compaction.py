@@ -13,9 +13,10 @@ import pytest
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.cleaner import compaction
 from pylog.cleaner.report import PartitionMaintenance
+from pylog.partition.compact import engine
 from pylog.partition.compact.engine import IS_BUSY
 from pylog.partition.compact.options import CompactionOptions
-from pylog.partition.directory import PartitionDirectory
+from pylog.partition.compact.plan import ClosedSegment
 from pylog.partition.partition_log import PartitionLog
 from pylog.segment.naming import CLEANER_LOCK
 from pylog.testing import ManualClock
@@ -179,17 +180,20 @@ def test_a_segment_that_retention_deletes_meanwhile_is_no_error(
     put(log, *"abababab", "c")
     original = getattr(compaction, call)
 
-    def after_a_deletion(partition: PartitionLog, options: CompactionOptions) -> object:
-        """As of another process that has listed the segments before."""
-        segments = PartitionDirectory.segments
-        before = segments(partition.directory)
-        log.delete_records(TopicPartition("t", 0), 4)
+    def with_a_deletion(partition: PartitionLog, options: CompactionOptions) -> object:
+        """Another process deletes segments before this one looks at those that it has listed."""
+        closed = engine._closed
+
+        def after_a_deletion(*arguments: Any) -> ClosedSegment:
+            log.delete_records(TopicPartition("t", 0), 4)
+            return closed(*arguments)
+
         with monkeypatch.context() as patched:
-            patched.setattr(PartitionDirectory, "segments", lambda _: before)
+            patched.setattr(engine, "_closed", after_a_deletion)
             return original(partition, options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(compaction, call, after_a_deletion)
+        patched.setattr(compaction, call, with_a_deletion)
         done = step(log)
     assert (done.error, done.kept) == ("", "its segments were changed meanwhile")
     assert step(log).rules == ("dirty ratio",)
