@@ -16,8 +16,8 @@ MUTANTS = (
     Mutant(
         "a directory that is missing was deleted with its topic",
         "partition/directory.py",
-        "            (self.find_topic or self.settings)()\n        except own(TopicNotFound):",
-        "            raise TopicNotFound('')\n        except TopicNotFound:",
+        "            (self.find_topic or self.settings)()\n        except own(TopicNotFound) as error:",
+        "            raise TopicNotFound('')\n        except TopicNotFound as error:",
         "who has removed a partition's directory is told that the topic was deleted",
         ("tests/partition/test_missing_directory.py",),
     ),
