@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
+from pylog.cleaner import compaction
 from pylog.cleaner.report import PartitionMaintenance
 from pylog.partition.compact import engine
 from pylog.partition.compact.engine import IS_BUSY
-from pylog.partition.compact.plan import Plan
+from pylog.partition.compact.options import CompactionOptions
+from pylog.partition.compact.plan import ClosedSegment
+from pylog.partition.partition_log import PartitionLog
 from pylog.segment.naming import CLEANER_LOCK
 from pylog.testing import ManualClock
 from pylog.transaction.needed import NAMED
@@ -169,26 +172,31 @@ def test_doctor_tells_of_a_compaction_that_is_overdue(log: Log, tmp_log_dir: Pat
     assert log.maintain(dry_run=True).problems == []
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("call", ["planned", "compact"])
 def test_a_segment_that_retention_deletes_meanwhile_is_no_error(
-    log: Log, monkeypatch: pytest.MonkeyPatch, number: int
+    log: Log, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     log.create_topic("t", **{**COMPACTED, "cleanup_policy": "compact,delete"})
     put(log, *"abababab", "c")
-    plan, plans = engine._plan, []
+    original = getattr(compaction, call)
 
-    def before_a_deletion(*arguments: Any) -> Plan:
-        """The compaction knows the segments of before: the first plan tells whether to compact, the second one what."""
-        plans.append(plan(*arguments))
-        if len(plans) == number:
+    def with_a_deletion(partition: PartitionLog, options: CompactionOptions) -> object:
+        """Another process deletes segments before this one looks at those that it has listed."""
+        closed = engine._closed
+
+        def after_a_deletion(*arguments: Any) -> ClosedSegment:
             log.delete_records(TopicPartition("t", 0), 4)
-        return plans[-1]
+            return closed(*arguments)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(engine, "_closed", after_a_deletion)
+            return original(partition, options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(engine, "_plan", before_a_deletion)
+        patched.setattr(compaction, call, with_a_deletion)
         done = step(log)
-    assert (done.error, done.kept) == ("", "" if number == 1 else "its segments were changed meanwhile")
-    step(log)
+    assert (done.error, done.kept) == ("", "its segments were changed meanwhile")
+    assert step(log).rules == ("dirty ratio",)
     assert [key for _, key in keys(log)] == ["a", "b", "c"]
 
 

@@ -69,8 +69,8 @@ MUTANTS = (
     Mutant(
         "a swap is decided before the files are durable",
         "partition/compact/cleaned.py",
-        "            self._check_process()\n            file.sync()\n",
-        "            self._check_process()\n",
+        "            file.sync()\n        self._write(",
+        "            file.pread(0, 0)\n        self._write(",
         "a loss of power leaves an empty file in the place of three segments",
         ("tests/simulation/test_compactions.py::test_a_loss_of_power_at_any_step_leaves_the_newest_records",),
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from pylog.codec import KeyMap
@@ -19,13 +19,14 @@ from pylog.codec.newest import put_keys
 from pylog.errors import ForkedHandle, StorageError
 from pylog.index import AbortedTransaction
 from pylog.interrupts import own
-from pylog.limits import DEFAULT_TIMEOUT_MS, FETCH_BYTES
+from pylog.limits import DEFAULT_TIMEOUT_MS
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.compact.batches import LastOfProducer, Rules, clean
 from pylog.partition.compact.checkpoint import read_first_dirty, write_first_dirty
 from pylog.partition.compact.cleaned import CleanedSegment, remove_unfinished
 from pylog.partition.compact.options import CompactionOptions, CompactionReport
 from pylog.partition.compact.plan import ClosedSegment, Plan, groups, plan
+from pylog.partition.compact.segment_batches import batches_of
 from pylog.partition.compact.swap import changed, swap_in
 from pylog.partition.compact.transactions import TransactionsInOrder
 from pylog.partition.directory import PartitionDirectory
@@ -34,7 +35,7 @@ from pylog.partition.producers import snapshots
 from pylog.partition.read.aborted import AbortedTransactions
 from pylog.partition.repair.swaps import free_replaced
 from pylog.partition.write.writer import PartitionWriter
-from pylog.segment import SegmentReader, read_seal
+from pylog.segment import read_seal
 from pylog.segment.naming import CLEANED, CLEANER_LOCK, DELETED, LOG, OFFSET_INDEX, SWAP, UNSYNCED
 
 IS_BUSY = "a compaction, an erasure or a backup of the partition is under way"
@@ -255,23 +256,8 @@ class _Compaction:
             )
 
     def _views(self, segment: ClosedSegment) -> Iterator[BatchView]:
-        """The batches of a segment, checked. ``CorruptRecord``."""
-        directory = self._directory
-        reader = SegmentReader(
-            directory.filesystem, directory.path, segment.base, closed=True, home=directory.home, end_offset=segment.end,
-            batch_limit_bytes=lambda: directory.settings().max_message_bytes,
-        )  # fmt: skip
-        with closing(reader):
-            position, offset = 0, segment.base
-            while views := reader.read(position, segment.size_bytes, max_bytes=FETCH_BYTES, next_offset=offset):
-                yield from views
-                position += sum(view.header.size_bytes for view in views)
-                offset = views[-1].last_offset + 1
-            if reader.gap_end(offset) != segment.end:
-                raise StorageError(
-                    f"{reader.path} ends at offset {offset}, but the next segment begins at {segment.end}; it was not compacted",
-                    path=reader.path, offset=offset, next_offset=segment.end,
-                )  # fmt: skip
+        """``CorruptRecord``."""
+        return chain.from_iterable(batches_of(self._directory, segment.base, segment.end, segment.size_bytes))
 
     def _aborted(self, offset: int) -> Iterator[AbortedTransaction]:
         """The aborted transactions whose markers are at or after ``offset``, in whatever segment, as readers see them.

@@ -17,16 +17,17 @@ from pylog.codec.without_keys import Split, may_hold, split
 from pylog.errors import CorruptRecord, CorruptSegment, ForkedHandle, MissingCodec, PylogError, StorageError
 from pylog.index import AbortedTransaction
 from pylog.interrupts import own
-from pylog.limits import DEFAULT_TIMEOUT_MS, FETCH_BYTES
+from pylog.limits import DEFAULT_TIMEOUT_MS
 from pylog.model import ProducerRecord
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.compact.batches import emptied, made
 from pylog.partition.compact.cleaned import CleanedSegment, remove_unfinished
+from pylog.partition.compact.segment_batches import batches_of
 from pylog.partition.compact.swap import SegmentsChanged, swap_in
 from pylog.partition.grant import Grant
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.aborted import AbortedTransactions
-from pylog.segment import AbortedDigest, SegmentReader, read_aborted
+from pylog.segment import AbortedDigest, read_aborted
 from pylog.segment.naming import CLEANED, CLEANER_LOCK, LOG, SWAP, is_leftover, may_hold_records
 from pylog.storage import holding
 
@@ -252,27 +253,14 @@ class _Erasure:
             yield _Segment(state.active_base, state.log_end_offset, state.written_end, True)
 
     def _views(self, segment: _Segment) -> Iterator[BatchView]:
-        """The batches of a segment, checked. ``CorruptRecord``."""
-        directory = self._directory
-        reader = SegmentReader(
-            directory.filesystem, directory.path, segment.base, closed=not segment.is_active, home=directory.home,
-            end_offset=segment.end, batch_limit_bytes=lambda: directory.settings().max_message_bytes,
-        )  # fmt: skip
-        with closing(reader):
-            position, offset = 0, segment.base
-            while views := reader.read(position, segment.size_bytes, max_bytes=FETCH_BYTES, next_offset=offset):
-                self._check_process()
-                yield from views
-                size_bytes = sum(view.header.size_bytes for view in views)
-                if self._progress is not None:
-                    self._progress(size_bytes)
-                position, offset = position + size_bytes, views[-1].last_offset + 1
+        """``CorruptRecord``."""
+        is_closed = not segment.is_active
+        for views in batches_of(self._directory, segment.base, segment.end, segment.size_bytes, closed=is_closed):
             self._check_process()
-            if reader.gap_end(offset) != segment.end:
-                raise CorruptSegment(
-                    f"{reader.path} ends at offset {offset}, but the next segment begins at {segment.end}; restore it",
-                    path=reader.path, position=position, offset=offset, next_offset=segment.end,
-                )  # fmt: skip
+            yield from views
+            if self._progress is not None:
+                self._progress(sum(view.header.size_bytes for view in views))
+        self._check_process()
 
     def _check_process(self) -> None:
         """``ForkedHandle`` in a child that returned from a signal handler: the parent continues, in the same files."""
