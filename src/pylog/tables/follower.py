@@ -102,7 +102,7 @@ class Follower:
         return self.records - before
 
     def _open(self, described: TopicDescription) -> None:
-        identity = f"{described.id} {self._isolation_level} {self._kept}"
+        identity = self._identity(described)
         if self._store.identity != identity:
             if self._store.identity:
                 logger.warning(
@@ -115,6 +115,9 @@ class Follower:
         }
         self._tombstones_kept_ms = tombstones_kept_ms(described.config.as_dict())
         self._described = described
+
+    def _identity(self, described: TopicDescription) -> str:
+        return f"{described.id} {self._isolation_level} {self._kept}"
 
     def _read(self, number: int, each: FollowedPartition) -> None:
         token = each.partition.change_token()  # before the state: it belongs to this state, or an earlier one
@@ -268,7 +271,7 @@ class Follower:
                     decoder.skip_to(offset)
                     for record in decoder.take(1):
                         return record[5] if record[2] == offset and record[4] == key else None
-        except own(OffsetOutOfRange, Closed):
+        except own(OffsetOutOfRange, Closed, TopicNotFound):  # the latter two: the topic was changed
             pass
         return None
 
@@ -277,16 +280,28 @@ class Follower:
         each = self.partitions.get(number)
         return None if each is None else (each.partition.topic_id, each.partition.leader_epoch)
 
+    def follows(self, partition: PartitionLog) -> bool:
+        """Whether this partition is one of those that the store was read from."""
+        each = self.partitions.get(partition.number)
+        return each is not None and each.partition.topic_id == partition.topic_id
+
     def tokens(self) -> list[object]:
         """A value that differs after something was published. Not of partitions added since."""
-        return [each.partition.change_token() for each in list(self.partitions.values())]
+        try:
+            return [each.partition.change_token() for each in list(self.partitions.values())]
+        except own(Closed, TopicNotFound):  # handles of the topic as it was: ``catch_up`` opens it as it is
+            return [object()]
 
-    def ends(self) -> dict[TopicPartition, int]:
-        """The ends that the table may read to."""
-        return {
-            TopicPartition(self._topic, number): each.partition.end_offset(self._isolation_level, WRITTEN)
-            for number, each in self.partitions.items()
-        }
+    def lag(self) -> dict[TopicPartition, int]:
+        """How many offsets each partition, of the topic as it is now, has after what the store has."""
+        described = self._manager.describe_topic(self._topic)
+        positions = self._store.positions if self._store.identity == self._identity(described) else {}
+        lag = {}
+        for number in described.numbers:
+            end = self._manager.partition(self._topic, number).end_offset(self._isolation_level, WRITTEN)
+            position = positions.get(number)
+            lag[TopicPartition(self._topic, number)] = max(0, end - (0 if position is None else position.offset))
+        return lag
 
 
 def tombstones_kept_ms(config: Mapping[str, object]) -> int | None:

@@ -134,14 +134,14 @@ class Table(OfOneProcess, Mapping[Any, Any]):
         """The value of an entry and its offset. None if the record, which compaction or retention has
         removed from the log, has no successor."""
         while entry is not None:
-            value = entry[2]
+            value, resets = entry[2], self._follower.resets
             if value is None:
                 value = self._follower.value(key, entry)
             if value is not None:
                 return value, entry[0]
             self.refresh()
             before, entry = entry, self._entry(key)
-            if entry == before:
+            if entry == before and self._follower.resets == resets:  # else it may be of another topic
                 return None
         return None
 
@@ -212,8 +212,8 @@ class Table(OfOneProcess, Mapping[Any, Any]):
 
     def lag(self) -> dict[TopicPartition, int]:
         """How many offsets each partition has after what the table has read. Reads no records."""
-        positions = self.positions()
-        return {name: max(0, end - positions.get(name, 0)) for name, end in self._follower.ends().items()}
+        self._check()
+        return self._follower.lag()
 
     def metrics(self) -> dict[str, int]:
         """Counts since the table was opened.

@@ -13,7 +13,7 @@ from typing import Any
 
 from pylog.checks import require_count
 from pylog.codec.format import POSITIVE
-from pylog.errors import ConfigError, DeliveryTimeout, OffsetConflict, OffsetOutOfRange, OutcomeUnknown
+from pylog.errors import ConfigError, DeliveryTimeout, OffsetConflict, OffsetOutOfRange, OutcomeUnknown, TopicChanged
 from pylog.interrupts import own
 from pylog.model import AppendResult, ProducerRecord, RecordMetadata
 from pylog.partition.partition import Partition
@@ -218,15 +218,18 @@ class WritableTable(Table, MutableMapping[Any, Any]):
                     topic=self.topic, partition=partition.number, timeout_ms=self._timeout_ms,
                 )  # fmt: skip
             self.refresh()
-            if self._store.positions[partition.number].offset == end:  # a transaction is open
+            position = self._store.positions.get(partition.number)
+            if position is not None and position.offset == end:  # a transaction is open
                 self._wait_for_change(tokens, left_s)
 
     def _end_if_unchanged(self, partition: Partition, key: bytes, expected_offset: int | None) -> int:
         """The offset up to which the partition was read, and the key's newest record was the expected one there.
 
-        ``OffsetConflict`` if it was not.
+        ``OffsetConflict`` if it was not; ``TopicChanged`` if the topic has other partitions since.
         """
         self._catch_up()
+        if not self._follower.follows(partition.log):
+            raise TopicChanged.since(self.topic)
         entry = self._entry(key)
         found = None if entry is None else entry[0]
         if entry is not None and entry[1] != partition.number:
