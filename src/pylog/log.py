@@ -262,7 +262,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         that tables and readers learn of it. ``progress`` gets the bytes read since its last call.
 
         ``LogLocked`` if a compaction takes longer than ``timeout_ms``; ``CorruptRecord``,
-        ``MissingCodec`` for what can't be read: all else was erased; ``TopicNotFound``,
+        ``MissingCodec`` for what can't be read: all else was erased; ``TopicChanged`` if the
+        topic gets other partitions meanwhile: call again; ``TopicNotFound``,
         ``ReadOnlyLog``, ``DeliveryTimeout`` (another process has the partition's lock),
         ``OutcomeUnknown`` (a sync was refused), ``StorageFull``. After an error, call it again.
         """

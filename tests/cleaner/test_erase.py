@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pylog
-from pylog import Consumer, Log, Producer
-from pylog.errors import ConfigError, CorruptRecord, InvalidTopicName, ReadOnlyLog, TopicNotFound
+from pylog import Consumer, Log, Partition, Producer
+from pylog.cleaner import erasure
+from pylog.errors import ConfigError, CorruptRecord, InvalidTopicName, ReadOnlyLog, TopicChanged, TopicNotFound
+from pylog.topic_changes.repartition import TopicCopy
 from tests.partition.logs import flip, log_file
 
 
@@ -78,6 +82,41 @@ def test_groups_keep_their_positions(root: Path) -> None:
         assert not seen & again
         assert {r.key for r in rest}.isdisjoint([b"k7"])
         assert len({(r.partition, r.offset) for some in read for r in some if r.key != b"k7"} | again) == 90
+
+
+def test_a_repartition_meanwhile_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was in a later partition may be in one now that was done."""
+    with Log(root) as log, Log(root) as other:
+        fill(log, "t")
+        erase = erasure.erase
+
+        def then_repartition(partition: Partition, *args: Any, **kwargs: Any) -> object:
+            done = erase(partition, *args, **kwargs)
+            if partition.number == 0:
+                other.repartition("t", 4)
+            return done
+
+        monkeypatch.setattr(erasure, "erase", then_repartition)
+        with pytest.raises(TopicChanged, match="call again"):
+            log.erase("t", b"k7")
+        monkeypatch.undo()
+        log.erase("t", b"k7")
+        assert b"value-7-" not in bytes_in(root)
+
+
+@pytest.mark.parametrize("remove", [lambda log: log.erase("t", b"k7"), lambda log: log.maintain()])
+def test_the_copy_of_a_repartition_that_was_killed_goes(root: Path, remove: Callable[[Log], object]) -> None:
+    with Log(root) as log:
+        fill(log, "t")
+        before = log.describe_topic("t")
+        copy = TopicCopy(
+            log.manager, before, before._replace(id=log.manager.writable_catalog().new_id(), partitions=2), bool
+        )
+        copy.copy()
+        copy.sync()
+        assert len([*root.glob("t-*-future")]) == 2
+        remove(log)
+        assert [*root.glob("t-*-future")] == []
 
 
 def test_damage_in_one_partition_is_told_after_the_others(root: Path) -> None:

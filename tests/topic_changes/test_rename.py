@@ -312,3 +312,20 @@ def test_a_change_whose_draft_is_damaged_is_left_as_it_is(
     (topics / "old.moved").rename(topics / "old.json")
     with Log(tmp_log_dir) as log:
         assert values(log, "old") == ALL
+
+
+def test_a_topic_that_has_the_old_name_again_keeps_its_directories(
+    tmp_log_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An earlier version, which knows no changes, has created it; or a copy was restored over the log."""
+    with Log(tmp_log_dir) as log:
+        fill(log)
+        before = log.describe_topic("old")
+        change = TopicChange(before, before._replace(name="new"), False, [])
+        log.manager.writable_catalog().locked(lambda: changes_of(log.manager, 1).decide(change))
+    topics = tmp_log_dir / ".pylog/topics"
+    (topics / "old.json").write_bytes((topics / "old.moved").read_bytes().replace(before.id.encode(), b"another"))
+    with Log(tmp_log_dir) as log:
+        assert log.topics() == ["__consumer_offsets", "old"]
+    assert "there is a topic 'old' again" in caplog.text
+    assert (tmp_log_dir / "old-0").is_dir()

@@ -79,6 +79,9 @@ class TopicChanges:
         catalog.advance_version()
         change = read_change(filesystem, layout, check_topic_name(name))
         if not self._is_published(change):
+            if filesystem.exists(layout.topic(name)):  # an earlier version, or a restored copy: its directories?
+                logger.warning("there is a topic %r again, so its change is left as it is", name)
+                return
             for number in range(max(change.before.partitions, change.after.partitions)):
                 self._take_place(change, number)
             filesystem.sync_directory(layout.root)

@@ -30,6 +30,7 @@ from pylog.cleaner.retention import (
 from pylog.cleaner.step import Step, Target
 from pylog.errors import InvalidPartition, PylogError, StorageFull, TopicNotFound
 from pylog.interrupts import own, suppress
+from pylog.manager.changes import drop_left_copies
 
 if TYPE_CHECKING:
     from pylog.catalog import TopicDescription
@@ -78,7 +79,7 @@ class Cleaner:
         """See ``Log.maintain``."""
         manager = self._manager
         if not dry_run:
-            manager.require_writable()
+            drop_left_copies(manager)
         now_ms = manager.clock.now_ms()
         described = [manager.describe_topic(name) for name in topics]
         described = described or list(manager.existing_topics(manager.topics()).values())

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pylog.checks import refuse_records, require_several
-from pylog.errors import ConfigError, PylogError, TopicNotFound
+from pylog.errors import ConfigError, PylogError, TopicChanged, TopicNotFound
 from pylog.interrupts import own
+from pylog.manager.changes import drop_left_copies
 from pylog.partition.compact.erasure import ErasedPartition, erase
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def erase_keys(
     progress: Callable[[int], None] | None,
 ) -> ErasureReport:
     """See ``Log.erase``. A failure in one partition is raised after the others were done."""
-    manager.require_writable()
+    drop_left_copies(manager)  # they may have such records
     refuse_records(topic, "erase")
     wanted = _keys(keys)
     described = manager.describe_topic(topic)
@@ -59,6 +60,12 @@ def erase_keys(
             if failure is not None:
                 logger.warning("%s-%d: records of the keys may be left: %s", topic, number, error)
             failure = failure or error
+    if manager.describe_topic(topic).id != described.id:
+        raise TopicChanged(
+            f"topic {topic!r} got other partitions meanwhile, and records of the keys may have moved to one that was done: "
+            "call again",
+            topic=topic,
+        ) from failure
     if failure is not None:
         raise failure
     return ErasureReport(tuple(done))

@@ -9,8 +9,9 @@ from pylog.catalog import Catalog, Layout, TopicDescription
 from pylog.catalog.finishing import TopicChanges, WriteCommits
 from pylog.clock import Clock
 from pylog.errors import LogLocked
+from pylog.interrupts import suppress
 from pylog.partition.directory import PartitionDirectory
-from pylog.storage import FileSystem
+from pylog.storage import FileSystem, while_holding
 
 
 class ChangingLog(Protocol):
@@ -53,6 +54,19 @@ def complete_changes(manager: ChangingLog, timeout_s: float) -> None:
             f"a change of {left} cannot be completed: see the log's warnings",
             path=manager.layout.topics,
         )
+
+
+def drop_left_copies(manager: ChangingLog) -> None:
+    """Remove the copies that a repartition which was killed has left, unless a change is under way."""
+    catalog, filesystem, layout = manager.writable_catalog(), manager.filesystem, manager.layout
+
+    def drop() -> None:
+        if not catalog.being_changed():  # else it needs them
+            changes_of(manager, 0.0).drop_drafts()
+
+    if any(map(layout.is_copy, filesystem.names(layout.root))):
+        with suppress(LogLocked):
+            while_holding(filesystem, manager.clock, layout.changes_lock, drop, 0.0)
 
 
 def has_changed(manager: ChangingLog, topic_id: str) -> bool:
