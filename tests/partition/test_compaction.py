@@ -24,7 +24,7 @@ from pylog.partition.compact.engine import IS_BUSY, compact, planned
 from pylog.partition.compact.options import CompactionOptions
 from pylog.partition.compact.plan import ClosedSegment, groups, plan
 from pylog.testing.manual_clock import ManualClock
-from tests.partition.logs import START_MS, append_encoded, marker, open_partition, problems
+from tests.partition.logs import START_MS, append_encoded, flip, marker, open_partition, problems
 from tests.storage.filesystems import Faulty, OtherBoot
 
 RETENTION_MS = 5_000
@@ -246,6 +246,31 @@ def test_a_partition_whose_directory_is_missing_is_said_to_be(tmp_path: Path) ->
     shutil.rmtree(tmp_path / "t-0")
     with pytest.raises(CorruptSegment, match="is missing, but the topic was not deleted"):
         compact(partition.log)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_damaged_transaction_index_of_a_compacted_segment_hides_no_committed_record(
+    tmp_path: Path, is_lost: bool
+) -> None:
+    directory = tmp_path / "t-0"
+    partition, model = open_partition(directory), Model()
+    send(partition, model, [Sent(b"a", b"1", (), START_MS)], 1, True, 0)
+    end_transaction(partition, model, 1, True)
+    send(partition, model, [Sent(b"b", b"2", (), START_MS), Sent(b"c", b"3", (), START_MS)], 1, True, 0)
+    end_transaction(partition, model, 1, False)
+    partition.log.roll()
+    partition.log.sync(partition.latest_offset)
+    assert compact(partition.log).records_dropped == 2
+    (index,) = directory.glob("*.txnindex")
+    assert index.read_bytes()[10:18] == (2).to_bytes(8)  # where the aborted transaction begins
+    if is_lost:
+        index.unlink()
+    else:
+        flip(index, 17, 2)
+    for read_only in True, False:
+        again = open_partition(directory, OtherBoot(), read_only=read_only)
+        assert [r.offset for r in again.scan(isolation_level="read_committed")] == [0]
+        again.close()
 
 
 def test_an_open_transaction_ends_what_can_be_compacted(tmp_path: Path) -> None:

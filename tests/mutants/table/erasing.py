@@ -42,9 +42,9 @@ MUTANTS = (
     ),
     Mutant(
         "an erasure drops what the seal says of the transaction index",
-        _ENGINE,
-        "copy.finish(segment.end, self._digest(segment))",
-        "copy.finish(segment.end)",
+        "partition/compact/cleaned.py",
+        "self._seal.build(next_base, AbortedDigest.of(self._aborted))",
+        "self._seal.build(next_base)",
         "a lost index looks like a segment without aborts",
         (f"{_TESTS}::test_an_aborted_transaction_stays_aborted",),
     ),

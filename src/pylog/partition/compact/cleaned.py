@@ -75,18 +75,15 @@ class CleanedSegment:
         """The transaction ended by a marker that was added. Batches of it may be left in files that readers have open."""
         self._aborted.append(aborted)
 
-    def finish(self, next_base: int, digest: AbortedDigest | None = None) -> None:
-        """Write what belongs to the log, and sync all of it. The next segment begins at ``next_base``.
-
-        ``digest`` is what the seal then says of the transaction index.
-        """
+    def finish(self, next_base: int) -> None:
+        """Write what belongs to the log, and sync all of it. The next segment begins at ``next_base``."""
         self._check_process()
         self._writer.finish()
         for file in self._files:
             self._check_process()
             file.sync()
         self._write(TRANSACTION_INDEX, encode_transactions(self._aborted))
-        self._write(SEAL, encode(self._seal.build(next_base, digest)))
+        self._write(SEAL, encode(self._seal.build(next_base, AbortedDigest.of(self._aborted))))
 
     def _write(self, kind: str, data: bytes) -> None:
         path = self._directory.file_path(self._base, kind) + CLEANED

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pylog.codec.batch import BatchView
 from pylog.codec.without_keys import Split, may_hold, split
-from pylog.errors import CorruptRecord, CorruptSegment, ForkedHandle, MissingCodec, PylogError, StorageError
+from pylog.errors import CorruptRecord, ForkedHandle, MissingCodec, PylogError, StorageError
 from pylog.index import AbortedTransaction
 from pylog.interrupts import own
 from pylog.limits import DEFAULT_TIMEOUT_MS
@@ -27,7 +27,6 @@ from pylog.partition.compact.swap import SegmentsChanged, swap_in
 from pylog.partition.grant import Grant
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.aborted import AbortedTransactions
-from pylog.segment import AbortedDigest, read_aborted
 from pylog.segment.naming import CLEANED, CLEANER_LOCK, LOG, SWAP, is_leftover, may_hold_records
 from pylog.storage import holding
 
@@ -212,7 +211,7 @@ class _Erasure:
             if records:
                 for aborted in self._aborted(segment):
                     copy.add_aborted(aborted)
-                copy.finish(segment.end, self._digest(segment))
+                copy.finish(segment.end)
             size_bytes = copy.size_bytes
         if not records:
             remove_unfinished(directory.filesystem, directory.path, (CLEANED,))
@@ -231,16 +230,6 @@ class _Erasure:
             if aborted.last_offset >= segment.end:
                 return
             yield aborted
-
-    def _digest(self, segment: _Segment) -> AbortedDigest | None:
-        """What the seal said of the transaction index, which stays as it is."""
-        directory = self._directory
-        try:
-            return read_aborted(directory.filesystem, directory.path, segment.base, directory.home)
-        except own(CorruptSegment) as damage:
-            if "home" in damage.facts:
-                raise
-            return None  # a damaged seal counts as absent
 
     # Reading
 

@@ -23,7 +23,7 @@ from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
 from pylog.partition.producers.state import ProducerStates
 from pylog.partition.segments import Segments
-from pylog.segment import AbortedDigest, SegmentScan, read_aborted
+from pylog.segment import AbortedDigest, SegmentScan, read_aborted, rising_seal
 from pylog.segment.naming import LOG, TRANSACTION_INDEX
 
 logger = logging.getLogger("pylog.partition")
@@ -122,10 +122,13 @@ def differing_digest(directory: PartitionDirectory, base: int) -> AbortedDigest 
 def aborted_again(
     directory: PartitionDirectory, segments: Segments, base: int, digest: AbortedDigest
 ) -> list[AbortedTransaction]:
-    """The entries of a closed segment's transaction index, by its batches. ``CorruptSegment`` if the seal records others."""
+    """The entries of a closed segment's transaction index, by its batches. ``CorruptSegment`` if the seal records others.
+
+    A compacted segment may have fewer: compaction has dropped all records of the other transactions, not the markers.
+    """
     producers = snapshots.load(directory.filesystem, directory.path, segments, base, now_ms=0)
     found = [aborted for _, aborted in folded(directory, producers, base) if aborted is not None]
-    if AbortedDigest.of(found) != digest:
+    if AbortedDigest.of(found) != digest and rising_seal(directory.filesystem, directory.path, base) is None:
         path = directory.file_path(base, TRANSACTION_INDEX)
         raise CorruptSegment(
             f"{path} is lost or damaged, and cannot be made again: the seal of its segment records {digest.entries} "
