@@ -6,8 +6,9 @@ what they read, a reader follows all topics, and another one is so slow that ret
 now and then, and started again, until the last part of the run, which is calm.
 
 Each sample adds up all files of each partition, those that wait for deletion included. Allowed are the bound, one segment of each
-partition, and what is written while housekeeping does not look: two intervals and ``lateness_s``. Without housekeeping it would
-be two segments: after a roll a partition may have ``retention_bytes`` and almost a segment, and then the active one grows.
+partition, and what is written after the last maintenance that ended had begun: a housekeeper tells the time. Without
+housekeeping it would be two segments: after a roll a partition may have ``retention_bytes`` and almost a segment, and then the
+active one grows. No maintenance may be older than ``LATE_S``.
 
 Deleted files that a process has open take space, too. A process keeps what it last read and what it last wrote of a partition,
 until it uses that again: at most ``HELD_SEGMENTS``, which is a bound of its own.
@@ -20,6 +21,7 @@ Descriptors and resident memory of each process that lives long enough are compa
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import multiprocessing
 import os
@@ -38,6 +40,8 @@ from typing import Any, NamedTuple
 from pylog import Consumer, Log, Producer, TopicPartition
 from pylog.catalog.topic import OWN_TOPICS_OPTIONS
 from pylog.checks import OFFSETS_TOPIC
+from pylog.cleaner.cleaner import Cleaner
+from pylog.cleaner.report import MaintenanceReport
 from pylog.errors import CommitFailed, GroupNotFound
 from tests.soak.part import Outcome
 
@@ -46,11 +50,12 @@ BY_SIZE, BY_TIME, CONSUMED, COMPACTED, BOUNDED = "by-size", "by-time", "consumed
 KEYS = 400
 HEADER = struct.Struct(">IQI")  # the writer, its number, the length of the value
 RECORD_BYTES = 1000
-STORED_BYTES = RECORD_BYTES + 40  # with its share of the batch's header, at most
+STORED_BYTES = RECORD_BYTES + 100  # of a record alone in its batch, with its share of the indexes, at most
 BATCH_BYTES = 16 << 10
 INTERNAL_SEGMENT_BYTES: int = OWN_TOPICS_OPTIONS["segment_bytes"]
 
-SIDE_BYTES = 16 << 10  # of a partition: commit slots, seals, snapshots, indexes
+SIDE_BYTES = 32 << 10  # of a partition: commit slots, seals, snapshots
+LATE_S = 60.0
 WARM_S = 15.0
 CALM_SHARE = 0.3  # of the time: nobody is killed any more
 GROWTH_BYTES = 8 << 20  # of the resident memory of a process
@@ -70,7 +75,6 @@ class Settings(NamedTuple):
     retention_ms: int = 20_000
     max_bytes: int = 40 << 20
     interval_ms: int = 500
-    lateness_s: float = 4.0  # of housekeeping, at most: the short form runs beside other tests
     kill_every_s: float = 5.0
     sample_every_s: float = 1.0
     topics: int = 0
@@ -78,10 +82,6 @@ class Settings(NamedTuple):
     @property
     def retention_bytes(self) -> int:
         return 4 * self.segment_bytes
-
-    @property
-    def late_s(self) -> float:
-        return 2 * self.interval_ms / 1000 + self.lateness_s
 
     @property
     def names(self) -> list[str]:
@@ -94,7 +94,6 @@ class Settings(NamedTuple):
 SOAK = Settings()
 SHORT = Settings(
     segment_bytes=256 << 10,
-    lateness_s=12.0,
     rate_bytes=60_000,
     retention_ms=4_000,
     max_bytes=12 << 20,
@@ -128,19 +127,22 @@ def run_load(seconds: float, seed: int, directory: Path, settings: Settings) -> 
 
 
 class Orders(NamedTuple):
-    """``serial`` is no other worker's. ``writers`` share the rate."""
+    """``serial`` is no other worker's. ``writers`` share the rate. ``maintained_s``: when the last maintenance began that
+    has ended."""
 
     role: str
     directory: Path
     serial: int
     settings: Settings
     writers: int
+    maintained_s: ctypes.c_double
 
 
 def _work(orders: Orders, pipe: Connection) -> None:
     """Until the pipe says stop. Tells figures once a second, and what was wrong."""
     logging.disable(logging.WARNING)  # that positions are reset is what this is about
     teller = Teller(pipe)
+    _tell_of_maintenance(orders.maintained_s)
     try:
         {
             "producer": _produce,
@@ -152,6 +154,19 @@ def _work(orders: Orders, pipe: Connection) -> None:
     except Exception as error:  # noqa: BLE001 - told to the controller, whatever it was
         teller.problems.append(f"{orders.role} ended: {error!r}")
     teller.tell()
+
+
+def _tell_of_maintenance(maintained_s: ctypes.c_double) -> None:
+    """In this process, which is its housekeeper's if it maintains the log at all."""
+    maintain = Cleaner.maintain
+
+    def told(*arguments: Any, **options: Any) -> MaintenanceReport:
+        began_s = time.monotonic()
+        report = maintain(*arguments, **options)
+        maintained_s.value = began_s
+        return report
+
+    Cleaner.maintain = told  # type: ignore[method-assign]
 
 
 class Teller:
@@ -307,6 +322,7 @@ class Controller:
         self.serial = 0
         self.lags: deque[tuple[float, dict[str, int]]] = deque()
         self.context = multiprocessing.get_context("spawn")
+        self.maintained_s = self.context.RawValue(ctypes.c_double)  # without a lock that a kill would leave locked
         self.log = Log(directory)
         self._create_topics()
         self.writers = 4
@@ -326,6 +342,8 @@ class Controller:
 
     def run(self, seconds: float) -> None:
         self._fill()
+        self.maintained_s.value = time.monotonic()  # as if: the log is at its bounds, and nobody has written more
+        self.lags.append((self.maintained_s.value, {}))
         roles = ["producer", "housekeeper", "reader"] + ([] if self.settings.topics else ["member", "slow reader"])
         for role in roles:
             self._start(role, is_mortal=False)
@@ -364,7 +382,7 @@ class Controller:
     def _start(self, role: str, *, is_mortal: bool) -> None:
         self.serial += 1
         here, there = self.context.Pipe()
-        orders = Orders(role, self.directory, self.serial, self.settings, self.writers)
+        orders = Orders(role, self.directory, self.serial, self.settings, self.writers, self.maintained_s)
         process = self.context.Process(target=_work, args=(orders, there), daemon=True)
         process.start()
         there.close()
@@ -418,12 +436,19 @@ class Controller:
             with suppress(OSError):
                 worker.descriptors.append(len(os.listdir(f"/proc/{worker.pid}/fd")))
                 worker.resident.append((now_s, resident_bytes(worker.pid)))
-        self._note_lag(now_s)
-        self._check_disk(usage(self.directory, [worker.pid for worker in self.workers]))
+        since_s = self._note_lag(now_s)
+        used = usage(self.directory, [worker.pid for worker in self.workers])
+        late_s = time.monotonic() - since_s
+        self._highest("housekeeping: latest, s", late_s)
+        if late_s > LATE_S:
+            self.problems.append(f"no maintenance was done in {late_s:.0f} s")
+        self._check_disk(used, late_s)
 
-    def _note_lag(self, now_s: float) -> None:
+    def _note_lag(self, now_s: float) -> float:
+        """Returns the time since when lags are known: that of the last maintenance, or before it."""
+        since_s = self.maintained_s.value
         if self.settings.topics:
-            return
+            return since_s
         lag = {
             f"{CONSUMED}-{number}": self.log.partition(CONSUMED, number).latest_offset
             for number in range(self.settings.partitions)
@@ -431,12 +456,13 @@ class Controller:
         with suppress(GroupNotFound):
             lag |= {f"{name.topic}-{name.partition}": offsets for name, offsets in self.log.lag(GROUP).items()}
         self.lags.append((now_s, lag))
-        while self.lags[0][0] < now_s - self.settings.late_s:
+        while len(self.lags) > 1 and self.lags[1][0] <= since_s:
             self.lags.popleft()
+        return min(since_s, self.lags[0][0])
 
-    def _check_disk(self, used: Usage) -> None:
+    def _check_disk(self, used: Usage, late_s: float) -> None:
         settings = self.settings
-        late_bytes = settings.rate_bytes * settings.late_s + BATCH_BYTES + SIDE_BYTES
+        late_bytes = settings.rate_bytes * late_s + BATCH_BYTES + SIDE_BYTES
         total = sum(used.files.values())
         for name, size in used.files.items():
             topic = name.rpartition("-")[0]

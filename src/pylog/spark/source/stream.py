@@ -48,6 +48,8 @@ from pylog.spark.source.watched_partitions import WatchedPartitions
 
 logger = logging.getLogger("pylog.spark")
 
+_ANOTHER_TOPIC = "the topic was deleted, and created again, or repartitioned: all its records count as new"
+
 There = Mapping[TopicPartition, tuple[PartitionSource, CommitState]]
 
 
@@ -133,7 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if topic_partition not in there:
                 self._report_loss(topic_partition, position, "it is not there any more, or the options don't select it")
             elif topic_partition in recreated:
-                self._report_loss(topic_partition, position, "the topic was deleted, and created again")
+                self._report_loss(topic_partition, position, _ANOTHER_TOPIC)
             elif there[topic_partition][1].high_watermark < position:
                 end = readable[topic_partition].end
                 self._report_loss(topic_partition, position, f"it ends at {end}: it was cut, or created again")
@@ -212,7 +214,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     continue
                 source, published = there
                 if _differ({topic_partition.topic: source.known_id}, planned_ids, topic_partition.topic):
-                    self._report_loss(topic_partition, wanted.start, "the topic was deleted, and created again")
+                    self._report_loss(topic_partition, wanted.start, _ANOTHER_TOPIC)
                     continue
                 offsets = self._checked(topic_partition, published, wanted)
                 if offsets.start < offsets.end:
