@@ -20,7 +20,7 @@ def add_parser(commands: Commands) -> None:
         "backup", parents=[log_options()], help="copy the log while it is in use",
         description="Copy the log to DIR, which is a log then, with all that was acknowledged before. Writers, readers and "
         "retention continue; compaction waits. If DIR has an earlier, unchanged copy, its sealed segments are kept, and the new "
-        "copy takes its place at the end, in one step.",
+        "copy takes its place at the end, in one step. On return it is durable.",
     )  # fmt: skip
     parser.add_argument("directory", metavar="DIR", help="a new or empty directory, or an earlier backup of this log")
     parser.set_defaults(run=_run)

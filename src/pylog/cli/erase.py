@@ -18,7 +18,7 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "erase", parents=[log_options()], help="erase all records of keys from a topic, at once and for good",
         description="Erase all records with these keys from every partition and every file of a topic. Offsets stay as they "
-        "are. It reads the whole topic.",
+        "are. On return it is durable; backups and other topics keep theirs. It reads the whole topic.",
     )  # fmt: skip
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--key", action="append", default=[], metavar="TEXT", help="may be repeated")

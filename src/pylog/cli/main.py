@@ -43,7 +43,7 @@ _EPILOG = """
 The log is named by --log DIR, before or after the command, or by the environment variable PYLOG_LOG.
 
 exit codes:
-  0 done   1 damage found, or the request was refused   2 wrong usage   3 log, topic, partition, group, offset or file not found
+  0 done   1 a problem, or the request was refused   2 wrong usage   3 log, topic, partition, group, offset or file not found
   4 locked or not writable   5 corrupt   6 storage full or failing   70 a fault of pylog's own
   130 interrupted   141 output closed   143 terminated
 """
@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
     """Reports errors in one line. Takes no abbreviations: a new option would change their meaning."""
 
     def __init__(self, **options: object) -> None:
-        super().__init__(**{"allow_abbrev": False, **options})  # type: ignore[arg-type]
+        super().__init__(**{"allow_abbrev": False, "epilog": "exit codes: pylog --help", **options})  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")

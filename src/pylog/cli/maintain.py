@@ -27,7 +27,8 @@ def add_parser(commands: Commands) -> None:
 
     doctor = commands.add_parser(
         "doctor", parents=[log_options()], help="check that maintenance is done",
-        description="Exit code 1 if something has been due for a day, cannot be told, or the log is above its bound for good.",
+        description="Say what maintenance has not done, and change nothing. Exit code 1 if something has been due for a day, or "
+        "cannot be told, or the log is above its bound for good.",
     )  # fmt: skip
     doctor.set_defaults(run=_doctor)
 

@@ -35,7 +35,7 @@ _CONFIG_HELP = "an option of the topic, as segment.bytes=1048576 or segment_byte
 
 
 def add_parser(commands: Commands) -> None:
-    group = commands.add_parser("topics", help="create, list, describe, alter and delete topics")
+    group = commands.add_parser("topics", help="create, describe, alter, rename, repartition and delete topics")
     verbs = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
     log = [log_options()]
 
@@ -57,7 +57,11 @@ def add_parser(commands: Commands) -> None:
     _add_exclusion(describe)
     describe.set_defaults(run=_describe)
 
-    alter = verbs.add_parser("alter", parents=log, help="change a topic's configuration, or add partitions")
+    alter = verbs.add_parser(
+        "alter", parents=log, help="change a topic's configuration, or add partitions",
+        description="Change options of a topic for all processes, durably. With writable=false no process appends records any "
+        "more.",
+    )  # fmt: skip
     alter.add_argument("topic", metavar="TOPIC")
     alter.add_argument("--config", action="append", default=[], metavar="OPTION=VALUE", help=_CONFIG_HELP)
     alter.add_argument(
@@ -65,17 +69,22 @@ def add_parser(commands: Commands) -> None:
     )
     alter.set_defaults(run=_alter)
 
-    rename = verbs.add_parser("rename", parents=log, help="give a topic another name; groups keep their positions")
+    rename = verbs.add_parser(
+        "rename", parents=log, help="give a topic another name; groups keep their positions",
+        description="Give a topic another name while others use it, durably. Waits up to 30 s for open transactions. Who uses "
+        "the old name does not find it any more.",
+    )  # fmt: skip
     rename.add_argument("topic", metavar="TOPIC")
     rename.add_argument("name", metavar="NAME", help="the new name")
     rename.set_defaults(run=_rename)
 
     repartition = verbs.add_parser(
         "repartition", parents=log, help="give a topic more or fewer partitions; each key keeps its order",
-        description="Copies the topic while others use it, and puts the copy in its place. Needs as much disk space again.",
+        description="Copies the topic while others use it, and puts the copy in its place, durably. Needs as much disk space "
+        "again. Offsets begin at 0; groups continue where they have committed; producers send again what fails.",
     )  # fmt: skip
     repartition.add_argument("topic", metavar="TOPIC")
-    repartition.add_argument("partitions", type=whole_number(1), metavar="N")
+    repartition.add_argument("partitions", type=whole_number(1), metavar="N", help="how many there will be")
     repartition.set_defaults(run=_repartition)
 
     delete = verbs.add_parser("delete", parents=log, help="delete a topic and its records, at once and for good")
