@@ -264,8 +264,9 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         ``LogLocked`` if a compaction takes longer than ``timeout_ms``; ``CorruptRecord``,
         ``MissingCodec`` for what can't be read: all else was erased; ``TopicChanged`` if the
         topic gets other partitions meanwhile: call again; ``TopicNotFound``,
-        ``ReadOnlyLog``, ``DeliveryTimeout`` (another process has the partition's lock),
-        ``OutcomeUnknown`` (a sync was refused), ``StorageFull``. After an error, call it again.
+        ``ReadOnlyLog``, ``ReadOnlyTopic`` (it takes no tombstones, and nothing was erased),
+        ``DeliveryTimeout`` (another process has the partition's lock), ``OutcomeUnknown`` (a sync
+        was refused), ``StorageFull``. After an error, call it again.
         """
         require_count("timeout_ms", timeout_ms, 0)
         if tombstones is not None:
