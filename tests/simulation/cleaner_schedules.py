@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from pylog import Log, Producer, ProducerRecord, TopicPartition
 from pylog.checks import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from pylog.codec.control import ControlType, build_marker
+from pylog.codec.key_map import ENTRY_BYTES
 from pylog.errors import OffsetOutOfRange, PylogError
 from pylog.log import cleaner_of
 from pylog.partition.compact.engine import compact
@@ -46,7 +47,7 @@ TOPIC = "t"
 CONFIG = {"segment_bytes": 4096, "index_interval_bytes": 64, "cleanup_policy": "compact,delete"}
 HORIZON_MS = 10_000
 OPTIONS = CompactionOptions(delete_retention_ms=HORIZON_MS)
-CLEANED_IN_PARTS = CompactionOptions(delete_retention_ms=HORIZON_MS, memory_bytes=3 * 24)
+CLEANED_IN_PARTS = CompactionOptions(delete_retention_ms=HORIZON_MS, memory_bytes=3 * ENTRY_BYTES)
 PARTS = 32
 
 

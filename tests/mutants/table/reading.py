@@ -77,8 +77,8 @@ MUTANTS = (
     Mutant(
         "what was read of the segment is not compared with the seal",
         "partition/read/aborted.py",
-        "    if AbortedDigest.of(found) != digest:\n",
-        "    if False:\n",
+        "    if AbortedDigest.of(found) != digest and rising_seal(",
+        "    if False and rising_seal(",
         "read_committed shows aborted records if the producers before a segment are forgotten, too",
         (f"{_INDEXES}::test_if_the_batches_do_not_show_what_the_seal_records_reading_says_so",),
     ),
