@@ -124,7 +124,7 @@ class TopicCache:
             try:
                 self.known[name] = self._read(name, topic)
             except own(TopicNotFound, ReadOnlyTopic, ConfigError):  # the next send to it asks again and raises this
-                del self.known[name]
+                self.known.pop(name, None)
 
     def current(self, buffer: PartitionBuffer, now_s: float) -> PartitionBuffer:
         """The buffer after a refresh: the same one, unless its topic was deleted and created again."""
@@ -190,13 +190,16 @@ class TopicCache:
     def _continue_numbers(self, topic: TopicBuffers) -> None:
         """After a rename, the log expects the sequence numbers after those sent under the earlier name.
 
-        The earlier buffers append nothing any more.
+        The earlier buffers append nothing any more, also if the topic gets their name again: their numbers are old.
         """
         earlier = self._of_id.get(topic.id)
         if earlier is topic:
             return
-        for buffer, before in zip(topic.buffers, earlier.buffers if earlier else [], strict=False):
-            buffer.identity, buffer.next_sequence = before.identity, before.next_sequence
+        if earlier is not None:
+            for buffer, before in zip(topic.buffers, earlier.buffers, strict=False):
+                buffer.identity, buffer.next_sequence = before.identity, before.next_sequence
+            if self.known.get(earlier.name) is earlier:
+                del self.known[earlier.name]
         self._of_id[topic.id] = topic
         if len(self._of_id) > _REMEMBERED_TOPICS:
             del self._of_id[next(iter(self._of_id))]
