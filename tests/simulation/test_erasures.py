@@ -51,6 +51,7 @@ def test_a_loss_of_power_at_any_step_leaves_all_others(seed: int, tombstones: bo
     assert checked > 300
 
 
+@pytest.mark.engine  # minutes
 @pytest.mark.parametrize("name", MEETING)
 def test_an_erasure_meets_others_in_every_order_with_one_preemption(name: str, seed: int) -> None:
     found = in_every_order(name, seed)
