@@ -216,7 +216,7 @@ def test_records_that_are_deleted_between_two_parts_need_not_be_compacted(tmp_pa
     partition.log.sync(12)
 
     def delete(happens: str, path: str) -> None:
-        if happens == "replaced" and path.endswith("cleaner-offset-checkpoint"):
+        if happens == "replaced" and path.endswith(".cleaner-checkpoint"):
             filesystem.hook = lambda *_: None
             open_partition(directory).log.delete_before(12)
 

@@ -28,7 +28,7 @@ LOCK = ".lock"
 EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 CLEANER_LOCK = ".cleaner-lock"
-CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+CLEANER_CHECKPOINT = ".cleaner-checkpoint"
 
 _DIGITS = 20
 _OFFSET_MAX = 2**63 - 2**31  # offsets are int64, and a segment has offsets up to 2**31 after its base

@@ -1,4 +1,4 @@
-"""Up to which offset a partition is clean: one number in a small file, as Kafka's ``cleaner-offset-checkpoint``.
+"""Up to which offset a partition is clean: one number in a small file, like an entry of Kafka's ``cleaner-offset-checkpoint``.
 
 Kafka keeps one file for all partitions; here each partition has its own, so that compactions do not wait for one another. If it
 is lost or damaged, everything counts as dirty, which costs time and no record. It is written after the swap: a crash in between
