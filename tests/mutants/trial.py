@@ -27,7 +27,7 @@ from tests.mutants.mutant import put_copy
 
 ROOT = Path(__file__).parents[2]
 TEST_SECONDS = 40
-TRIAL_SECONDS = 150
+TRIAL_SECONDS = 600
 _MISTAKES = {"NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError"}
 
 
