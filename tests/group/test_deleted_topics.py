@@ -23,9 +23,9 @@ from pylog.group.state_file import StateFile
 from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock, produce_all
 from pylog.testing.machine import Machine, Process, Schedule, Step, Strategy, for_every_kill
-from tests.group.test_races import in_all_orders
 from tests.internal_records import append_by_hand
 from tests.simulation.actors import World
+from tests.simulation.orders import in_all_orders
 
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 

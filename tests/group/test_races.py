@@ -12,8 +12,9 @@ from pylog import Consumer, ProducerRecord, TopicPartition
 from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import CommitFailed, GroupNotEmpty, GroupNotFound
 from pylog.group.admin import GroupAdmin
-from pylog.testing.machine import Killed, Machine, Process, Schedule, Step, Strategy, all_schedules
+from pylog.testing.machine import Killed, Machine, Process, Schedule, Step, Strategy
 from tests.simulation.actors import Actor, World
+from tests.simulation.orders import in_all_orders
 
 
 class InGroups(Schedule):
@@ -59,16 +60,6 @@ def run(programs: tuple[Callable[[Actor], None], ...], strategy: Strategy) -> li
     if any(name.startswith(".") for name in world.machine.processes[0].filesystem.names("/log/.pylog/groups")):
         world.seen.append("something is left of the group that was deleted")
     return world.seen + [repr(e) for e in world.errors if not isinstance(e, GroupNotEmpty | GroupNotFound)]
-
-
-def in_all_orders(once: Callable[[Strategy], list[str]], preemptions: int) -> int:
-    """In how many; and nothing may be wrong in any."""
-    wrong: list[str] = []
-    runs = 0
-    for choices in all_schedules(lambda strategy: wrong.extend(once(strategy)), preemptions):
-        assert wrong == [], choices
-        runs += 1
-    return runs
 
 
 DELETIONS = [(deletes, joins), (deletes, joins_and_leaves), (deletes, deletes)]

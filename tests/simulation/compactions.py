@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
-from random import Random
 
 from pylog import Log, ProducerRecord
 from pylog.codec import RecordEncoder
@@ -15,10 +13,9 @@ from pylog.errors import PylogError
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions, CompactionReport
 from pylog.segment.naming import SEAL
-from pylog.testing.machine import Machine, Process, RandomWalk, Schedule, Step, Strategy, all_schedules
+from pylog.testing.machine import Machine, Process, Schedule, Step, Strategy
 from pylog.testing.machine.disk import walk
-from tests.simulation.crashes import PROBLEMS_MAX, Found
-from tests.simulation.races import shortened
+from tests.simulation.orders import Once
 
 ROOT = "/log"
 TOPIC = "t"
@@ -217,27 +214,7 @@ def _original(seed: int) -> Records:
         return committed(log)
 
 
-def in_every_order(name: str, seed: int, *, preemptions: int = 1, is_over: Callable[[], bool] = bool) -> Found:
-    """Every order with at most so many preemptions, unless ``is_over`` ends it."""
-    found, checked = Found(), set[int]()
-    problems: list[str] = []
-    for choices in all_schedules(lambda strategy: problems.extend(meet(name, strategy, seed, checked)), preemptions):
-        found.crashes += 1
-        found.problems += [f"{problem} (seed {seed}, choices {shortened(choices)})" for problem in problems]
-        problems.clear()
-        if len(found.problems) >= PROBLEMS_MAX or is_over():
-            break
-    return found
-
-
-def at_random(name: str, seed: int, runs: int) -> Found:
-    """Orders drawn at random, many of them with a few switches."""
-    found, checked = Found(), set[int]()
-    for number in range(runs):
-        switches = Random(f"{seed} {number}").choice((0.005, 0.02, 0.1, 0.5))
-        found.crashes += 1
-        problems = meet(name, RandomWalk(seed + number, switches), seed, checked)
-        found.problems += [f"{problem} (seed {seed}, run {number})" for problem in problems]
-        if len(found.problems) >= PROBLEMS_MAX:
-            break
-    return found
+def meeting(name: str, seed: int) -> Once:
+    """``meet`` again and again: what was checked once is not checked again."""
+    checked = set[int]()
+    return lambda strategy: meet(name, strategy, seed, checked)

@@ -10,14 +10,14 @@ from pylog.testing.machine import Machine, for_every_kill, for_every_power_loss
 from tests.simulation.compactions import (
     MEETING,
     ROOT,
-    at_random,
     check,
     committed,
     compact_in,
     compact_while_sealing,
-    in_every_order,
+    meeting,
     staged,
 )
+from tests.simulation.orders import at_random, in_every_order
 
 pytestmark = pytest.mark.slow
 
@@ -55,14 +55,14 @@ def test_a_compaction_drops_what_is_superseded(seed: int) -> None:
 
 @pytest.mark.parametrize("name", MEETING)
 def test_a_compaction_meets_others_in_every_order_with_one_preemption(name: str, seed: int) -> None:
-    found = in_every_order(name, seed)
+    found = in_every_order(meeting(name, seed))
     assert found.problems == []
     assert found.crashes > 50
 
 
 @pytest.mark.parametrize("name", MEETING)
 def test_a_compaction_meets_others_in_any_order(name: str, seed: int) -> None:
-    assert at_random(name, seed, 60).problems == []
+    assert at_random(meeting(name, seed), seed, 60).problems == []
 
 
 def test_a_compaction_at_any_step_of_the_sealer_keeps_its_own_seal(seed: int) -> None:

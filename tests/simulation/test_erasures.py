@@ -8,13 +8,13 @@ from pylog.testing.machine import Machine, for_every_kill, for_every_power_loss
 from tests.simulation.erasures import (
     MEETING,
     ROOT,
-    at_random,
     check,
     erase_in,
-    in_every_order,
     known_of,
+    meeting,
     staged,
 )
+from tests.simulation.orders import at_random, in_every_order
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -54,11 +54,11 @@ def test_a_loss_of_power_at_any_step_leaves_all_others(seed: int, tombstones: bo
 @pytest.mark.engine  # minutes
 @pytest.mark.parametrize("name", MEETING)
 def test_an_erasure_meets_others_in_every_order_with_one_preemption(name: str, seed: int) -> None:
-    found = in_every_order(name, seed)
+    found = in_every_order(meeting(name, seed))
     assert found.problems == []
     assert found.crashes > 50
 
 
 @pytest.mark.parametrize("name", MEETING)
 def test_an_erasure_meets_others_in_any_order(name: str, seed: int) -> None:
-    assert at_random(name, seed, 40).problems == []
+    assert at_random(meeting(name, seed), seed, 40).problems == []
