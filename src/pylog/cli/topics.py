@@ -167,10 +167,10 @@ def _print_topic(
     details = [_partition_fields(each) for each in partitions]
     print_answer(as_json, {**_fields(topic), "open_transactions": transactions, "partition_details": details}, text)
     if not as_json:
-        print_table(("  option", "value"), [(f"  {option}", value) for option, value in topic.config.as_dict().items()])
         print_table(_TITLES, [_row(each) for each in partitions])
         if found:
             print_line(f"  {count_text(len(found), 'open transaction')}, the oldest: {open_text(found[0])}")
+        print_table(("  option", "value"), [(f"  {option}", value) for option, value in topic.config.as_dict().items()])
 
 
 def _partition_fields(found: PartitionDescription) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
 
 from pylog.catalog import TopicDescription
 from pylog.catalog.changes import TopicChange
@@ -123,17 +122,12 @@ def _placing(topic: TopicDescription) -> tuple[str, int, str]:
 def _hold(locks: ExitStack, manager: LogManager, path: str) -> None:
     lock = manager.filesystem.lock(path)
     locks.callback(lock.close)
-    locks.callback(partial(_release, lock))
     if not acquire(lock, manager.clock, _LOCK_TIMEOUT_S) or not lock.is_in_place():
         raise LogLocked(
             f"{path} stayed locked for {_LOCK_TIMEOUT_S:g} s, or was replaced: find out which process holds it, and whether it "
             "is stopped; nothing was changed, call again",
             path=path, timeout_s=_LOCK_TIMEOUT_S,
         )  # fmt: skip
-
-
-def _release(lock: object) -> None:
-    lock.release()  # type: ignore[attr-defined]  # looked up now: it changes with each acquisition
 
 
 def _open_for_too_long(partitions: Sequence[PartitionLog]) -> LogLocked:
