@@ -126,13 +126,17 @@ def near_the_ends(seed: int, more: int) -> list[int]:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.processes
+@pytest.mark.engine  # a minute of two cores
 @pytest.mark.timeout(600)
 def test_every_prefix_of_a_segment_recovers_exactly_its_whole_batches(tmpfs_dir: Path) -> None:
     good = recover_in_parallel(tmpfs_dir, list(range(SEGMENT_BYTES + 1)))
     print(f"{good} of {SEGMENT_BYTES + 1} prefixes recovered")
     assert good == 65_537
+
+
+def test_a_prefix_recovers_exactly_its_whole_batches(tmpfs_dir: Path, seed: int, quiet: None) -> None:
+    lengths = near_the_ends(seed, 1000)
+    assert recover_all(tmpfs_dir / "t-0", lengths, with_slots=True, torn_indexes=False) == len(lengths)
 
 
 def test_a_prefix_recovers_without_commit_slots_too(tmpfs_dir: Path, seed: int, quiet: None) -> None:
