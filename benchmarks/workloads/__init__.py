@@ -14,6 +14,7 @@ from benchmarks.workloads import (
     durable,
     fallback,
     groups,
+    housekeeping,
     latency,
     limits,
     many_partitions,
@@ -46,6 +47,7 @@ _MODULES = (
     size,
     table,
     compaction,
+    housekeeping,
     spark,
     spark_stream,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from benchmarks.settings import TOPIC, VALUE, Scale, check_count, fresh, keys, seconds
 from benchmarks.workload import Contender, Measure, Sample
@@ -36,12 +37,12 @@ def iterate(log: Log, count: int) -> None:
 
 
 @contextmanager
-def writes(place: Path, scale: Scale, *, enable_idempotence: bool = True) -> Iterator[Measure]:
-    """``send`` for every record, and ``flush``."""
+def writes(place: Path, scale: Scale, *, enable_idempotence: bool = True, **options: Any) -> Iterator[Measure]:
+    """``send`` for every record, and ``flush``. ``options`` are the log's."""
     keys_ = keys(scale.of(500_000))
 
     def measure() -> Sample:
-        with fresh(place) as directory, Log(directory / "log") as log:
+        with fresh(place) as directory, Log(directory / "log", **options) as log:
             log.create_topic(TOPIC)
             with Producer(log, acks=1, enable_idempotence=enable_idempotence) as producer:
                 took = seconds(lambda: send_all(producer, keys_))

@@ -47,6 +47,9 @@ class FakePartition:
         self._batches: list[BatchView] = []
         self._published = 0
 
+    def close_read_files(self) -> None:
+        pass
+
     # Writing
 
     def append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -256,3 +257,25 @@ def test_a_watch_that_could_not_be_had_is_asked_for_again_some_time(log: Log, mo
     consumer.poll(0.001)
     consumer.poll(0.001)
     assert len(asked) == 2
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it looks into /proc")
+def test_what_is_no_longer_read_takes_no_space_after_it_is_deleted(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t", segment_bytes=2048)
+        for number in range(30):
+            log.partition("t", 0).append([ProducerRecord(b"%d" % number + bytes(500))], acks=1)
+    with Log(tmp_log_dir, read_only=True) as reading, Log(tmp_log_dir) as log, Consumer(reading) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        consumer.seek_to_beginning()
+        assert len(consumer.poll(0, max_records=20)) == 20
+        log.delete_records(TopicPartition("t", 0), 25)
+        assert held(tmp_log_dir) != []
+        consumer.unsubscribe()
+        assert held(tmp_log_dir) == []
+
+
+def held(directory: Path) -> list[str]:
+    """Segments that this process has open though they are deleted."""
+    links = [os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    return [link for link in links if link.startswith(f"{directory}/") and link.endswith(" (deleted)")]

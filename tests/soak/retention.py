@@ -11,7 +11,7 @@ housekeeping it would be two segments: after a roll a partition may have ``reten
 active one grows. No maintenance may be older than ``LATE_S``.
 
 Deleted files that a process has open take space, too. A process keeps what it last read and what it last wrote of a partition,
-until it uses that again: at most ``HELD_SEGMENTS``, which is a bound of its own.
+until it uses that again: here at most ``HELD_SEGMENTS``, as many as a member reads at once after the pauses of two members.
 
 Descriptors and resident memory of each process that lives long enough are compared with what it had when it was warm.
 
@@ -60,7 +60,7 @@ WARM_S = 15.0
 CALM_SHARE = 0.3  # of the time: nobody is killed any more
 GROWTH_BYTES = 8 << 20  # of the resident memory of a process
 GROWTH_DESCRIPTORS = 16  # who takes over the maintenance opens some
-HELD_SEGMENTS = 2
+HELD_SEGMENTS = 4
 START_S = 120.0
 PATIENCE_S = 30.0
 PROBLEMS_MAX = 8

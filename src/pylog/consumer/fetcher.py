@@ -83,6 +83,8 @@ class Fetcher:
         assigned = self.assigned.pop(topic_partition, None)
         if assigned is not None:
             assigned.drop_read_ahead()
+            if assigned.partition is not None:
+                assigned.partition.close_read_files()
             if self.stored_offsets is not None and assigned.position is not None:
                 self.stored_offsets.leave(topic_partition, str(assigned.topic_id), assigned.position)
             for line in (self._busy, self._quiet, self._blocked):

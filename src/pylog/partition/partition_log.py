@@ -320,6 +320,10 @@ class PartitionLog:
         """The file that every publication writes; Kafka's directories have none."""
         return f"{self.directory.path}/{COMMIT_SLOTS}"
 
+    def close_read_files(self) -> None:
+        """Close the segments that were read, until they are read again: a deleted one takes space as long as it is open."""
+        self.reader.close()
+
     def close(self) -> None:
         """Give the files back, and seal what is due. Appends after this raise ``Closed``; nothing appended is lost."""
         self.view.close()
