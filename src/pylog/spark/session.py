@@ -40,7 +40,7 @@ def session_builder() -> SparkSession.Builder:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - pyspark asks so itself
+    if SparkContext._active_spark_context is not None:
         raise ConfigError(
             "a Spark session runs already, and takes no jar any more: stop it, or set spark.jars to pylog.spark.jar() before "
             "it starts"
