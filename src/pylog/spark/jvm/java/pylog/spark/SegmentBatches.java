@@ -148,7 +148,8 @@ final class SegmentBatches implements Closeable {
     if (end - position < BatchHeader.BYTES) {
       throw new Damage((end - position) + " bytes left, too few for a batch header");
     }
-    return BatchHeader.read(buffer, load(BatchHeader.BYTES));
+    int at = load(BatchHeader.BYTES); // first: the buffer may be another then
+    return BatchHeader.read(buffer, at);
   }
 
   private void checkHeader(BatchHeader next, boolean withSeal) throws Damage {
@@ -278,8 +279,11 @@ final class SegmentBatches implements Closeable {
     }
     for (int following = number + 1; following < seal.count(); following++) {
       position = seal.position(following);
-      if (end - position >= BatchHeader.BYTES && seal.matches(following, buffer, load(BatchHeader.BYTES))) {
-        return position;
+      if (end - position >= BatchHeader.BYTES) {
+        int at = load(BatchHeader.BYTES);
+        if (seal.matches(following, buffer, at)) {
+          return position;
+        }
       }
     }
     return end;
@@ -290,7 +294,8 @@ final class SegmentBatches implements Closeable {
       return seal.lastOffset + 1;
     }
     position = next;
-    return Bytes.int64(buffer, load(BatchHeader.BYTES));
+    int at = load(BatchHeader.BYTES);
+    return Bytes.int64(buffer, at);
   }
 
   // The buffer
