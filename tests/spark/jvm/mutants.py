@@ -139,7 +139,9 @@ def try_mutants(java: JavaReader, all_targets: list[Target], chance: Random, cou
         tried.kinds[found.split()[0]] += 1
         if not agree(found, expected) and not _may_differ(target, found, expected):
             number = len(tried.different)
-            tried.different.append(f"{path} {target.planned.start} {target.planned.isolation_level}\n  Java   {found}\n  Python {expected}")
+            tried.different.append(
+                f"{path} {target.planned.start} {target.planned.isolation_level}\n  Java   {found}\n  Python {expected}"
+            )
             if keep := os.environ.get("PYLOG_KEEP"):
                 Path(keep, f"{os.getpid()}-{number}").write_bytes(data)
     return tried
