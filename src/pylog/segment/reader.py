@@ -113,7 +113,7 @@ class SegmentReader:
         Starts at position ``start``, by default where the index points. ``CorruptSegment`` if the offset is in a damaged batch.
         """
         previous: tuple[int, BatchHeader | None] | None = None
-        for position, header in self._walk(self._indexed_start(offset, end) if start is None else start, end):
+        for position, header in self._walk(self.indexed_start(offset, end) if start is None else start, end):
             if header is not None and header.last_offset >= offset:
                 if header.base_offset > offset and previous is not None:
                     self._require_intact(previous[0], end)  # a gap: is the batch before it to blame?
@@ -123,12 +123,7 @@ class SegmentReader:
             self._require_intact(previous[0], end)
         return end
 
-    def headers_from(self, offset: int) -> SegmentScan:
-        """The batches from ``offset`` on, without a look at checksums and gaps."""
-        size = self.size()
-        return SegmentScan(self._file, self.locate(offset, size), size, next_offset=0, dense=False, check_crc=False)
-
-    def _indexed_start(self, offset: int, end: int) -> int:
+    def indexed_start(self, offset: int, end: int) -> int:
         """Where to start looking for ``offset``: the index entry, if a batch at or before the offset is there."""
         if offset <= self.base_offset:
             return 0  # the first batch has no entry
@@ -151,6 +146,11 @@ class SegmentReader:
         # Kafka before 4.1 indexed whole appends, so there the entry may name a later batch's last offset.
         agrees = header.last_offset == indexed if self._dense else header.last_offset <= indexed
         return position if agrees and self.base_offset <= header.base_offset <= offset else 0
+
+    def headers_from(self, offset: int) -> SegmentScan:
+        """The batches from ``offset`` on, without a look at checksums and gaps."""
+        size = self.size()
+        return SegmentScan(self._file, self.locate(offset, size), size, next_offset=0, dense=False, check_crc=False)
 
     def _walk(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader | None]]:
         """Batch positions and headers up to ``end``. A damaged header is None in a sealed segment; else it raises."""

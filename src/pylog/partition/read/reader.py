@@ -7,7 +7,7 @@ changes. A file that vanishes was deleted: the list is read again, and the answe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from itertools import chain
 from typing import TypeVar
@@ -347,6 +347,13 @@ class PartitionReader:
         """The transactions that have no marker here, by their first offsets."""
         tail = self._tail or Tail(self, self.published.current, lambda *_: Outcome.UNDECIDED)
         return self._reread(lambda: tail.scanned(self.published.current()).all())
+
+    def aborted_since(self, offset: int) -> Generator[AbortedTransaction, None, None]:
+        """The aborted transactions that may reach ``offset``, in the order of their markers; last those that have none."""
+        state = self.published.current()
+        segments = self.segments(state)  # first: a new list drops what is known of the old one
+        with closing(self._aborted.since(offset, state, segments)) as transactions:
+            yield from chain(transactions, self._decided.aborted)
 
     def _aborted_among(
         self, batches: list[BatchView], state: CommitState, unmarked: tuple[AbortedTransaction, ...]

@@ -1,0 +1,14 @@
+package pylog.spark;
+
+/** Bytes on the disk are damaged. The message names topic, partition, offset and file. */
+public final class CorruptSegmentException extends RuntimeException {
+  private static final long serialVersionUID = 1L;
+
+  public CorruptSegmentException(String message) {
+    super(message);
+  }
+
+  public CorruptSegmentException(String message, Throwable cause) {
+    super(message, cause);
+  }
+}

@@ -1,0 +1,14 @@
+package pylog.spark;
+
+/** What was planned is gone or was replaced: by retention, by compaction, or with its topic. */
+public final class DataLossException extends RuntimeException {
+  private static final long serialVersionUID = 1L;
+
+  public DataLossException(String message) {
+    super(message);
+  }
+
+  public DataLossException(String message, Throwable cause) {
+    super(message, cause);
+  }
+}

@@ -1,0 +1,113 @@
+package pylog.spark;
+
+import java.io.IOException;
+import pylog.spark.SegmentBatches.Taken;
+
+/**
+ * How many records a piece has for the query, and on demand their least and greatest offset and timestamp.
+ * The batches are checked as for rows; their records are decoded only where the headers do not suffice.
+ */
+final class PieceCounter {
+  private final boolean wantsOffsets;
+  private final boolean wantsTimestamps;
+  private long count;
+  private long minOffset = Long.MAX_VALUE;
+  private long maxOffset = Long.MIN_VALUE;
+  private long minTimestamp = Long.MAX_VALUE;
+  private long maxTimestamp = Long.MIN_VALUE;
+
+  private PieceCounter(boolean wantsOffsets, boolean wantsTimestamps) {
+    this.wantsOffsets = wantsOffsets;
+    this.wantsTimestamps = wantsTimestamps;
+  }
+
+  /** Count one piece. {@code CorruptSegmentException}, {@code DataLossException}. */
+  static PieceCounter of(Piece piece, boolean wantsOffsets, boolean wantsTimestamps, boolean checksCrc)
+      throws IOException {
+    PieceCounter counter = new PieceCounter(wantsOffsets, wantsTimestamps);
+    try (PieceBatches batches = new PieceBatches(piece, checksCrc);
+        Decompressor decompressor = new Decompressor()) {
+      Records records = new Records();
+      Rows rows = null;
+      while (batches.take(true) == Taken.BATCH) {
+        if (counter.addByHeader(batches.header(), piece)) {
+          continue;
+        }
+        rows = rows == null ? new Rows(false) : rows;
+        decompressor.clear();
+        batches.open(records, decompressor);
+        try {
+          while (records.hasMore()) {
+            rows.clear();
+            records.fill(rows);
+            counter.add(rows);
+          }
+        } catch (Damage damage) {
+          throw batches.damaged(batches.header(), damage);
+        }
+      }
+    }
+    return counter;
+  }
+
+  long count() {
+    return count;
+  }
+
+  /** Of at least one record. */
+  long minOffset() {
+    return minOffset;
+  }
+
+  long maxOffset() {
+    return maxOffset;
+  }
+
+  /** In milliseconds. */
+  long minTimestamp() {
+    return minTimestamp;
+  }
+
+  long maxTimestamp() {
+    return maxTimestamp;
+  }
+
+  /** The greatest timestamp of a header is not taken: a header of another writer may say anything. */
+  private boolean addByHeader(BatchHeader header, Piece piece) {
+    if (header.baseOffset() < piece.start() || header.lastOffset() >= piece.end()) {
+      return false;
+    }
+    if ((wantsOffsets && !header.isDense()) || (wantsTimestamps && header.appendTime() < 0)) {
+      return false;
+    }
+    count += header.count();
+    addOffsets(header.baseOffset(), header.lastOffset());
+    if (wantsTimestamps) {
+      addTimestamp(header.appendTime());
+    }
+    return true;
+  }
+
+  private void add(Rows rows) {
+    if (rows.count == 0) {
+      return;
+    }
+    count += rows.count;
+    addOffsets(rows.offsets[0], rows.offsets[rows.count - 1]);
+    if (wantsTimestamps) {
+      for (int row = 0; row < rows.count; row++) {
+        addTimestamp(rows.timestamps[row]);
+      }
+    }
+  }
+
+  private void addOffsets(long first, long last) {
+    minOffset = Math.min(minOffset, first);
+    maxOffset = Math.max(maxOffset, last);
+  }
+
+  private void addTimestamp(long time) {
+    minTimestamp = Math.min(minTimestamp, time);
+    maxTimestamp = Math.max(maxTimestamp, time);
+  }
+}

@@ -1,0 +1,154 @@
+package pylog.spark;
+
+import java.io.IOException;
+import java.util.List;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import pylog.spark.SegmentBatches.Taken;
+
+/**
+ * The rows of some pieces, in order. A batch's columns are valid until the next one is asked for: they
+ * read the records where they lie.
+ *
+ * <p>If no column differs from record to record, nothing is decoded: the headers say how many records
+ * there are, and the checksums cover them.
+ */
+public final class PieceReader implements PartitionReader<ColumnarBatch> {
+  private static final int DECOMPRESSED_BYTES = 1 << 20;
+
+  private final List<Piece> pieces;
+  private final Wanted wanted;
+  private final RowColumns columns;
+  private final Rows rows;
+  private final Records records = new Records();
+  private final Decompressor decompressor = new Decompressor();
+  private int number;
+  private PieceBatches batches;
+  private boolean isWaiting; // a batch was taken, and none of its records
+  private int counted;
+
+  /** Reads nothing before {@link #next}. */
+  public PieceReader(List<Piece> pieces, Wanted wanted) {
+    this.pieces = List.copyOf(pieces);
+    this.wanted = wanted;
+    rows = new Rows(wanted.position(Wanted.Column.HEADERS) >= 0);
+    columns = new RowColumns(wanted, rows);
+  }
+
+  /** {@code CorruptSegmentException}, {@code DataLossException}, {@code UnsupportedException}. */
+  @Override
+  public boolean next() throws IOException {
+    while (batches != null || number < pieces.size()) {
+      if (batches == null) {
+        batches = new PieceBatches(pieces.get(number++), wanted.checkCrc());
+        columns.begin(batches.piece());
+      }
+      rows.clear();
+      counted = 0;
+      boolean hasEnded = columns.areConstant() ? count() : decode();
+      int found = rows.count + counted;
+      if (found > 0) {
+        columns.check();
+      }
+      if (hasEnded) {
+        closePiece();
+      }
+      if (found > 0) {
+        columns.filled(found);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  @Override
+  public ColumnarBatch get() {
+    return columns.batch();
+  }
+
+  @Override
+  public void close() throws IOException {
+    decompressor.close();
+    closePiece();
+  }
+
+  private void closePiece() throws IOException {
+    if (batches != null) {
+      batches.close();
+      batches = null;
+    }
+  }
+
+  /** Fill the rows with records that lie in one array. Whether the piece has ended. */
+  private boolean decode() throws IOException {
+    if (!records.hasMore()) {
+      decompressor.clear();
+    }
+    while (true) {
+      if (records.hasMore()) {
+        fill();
+      }
+      if (rows.isFull() || records.hasMore()) {
+        return false;
+      }
+      if (!isWaiting) {
+        Taken taken = batches.take(rows.count == 0);
+        if (taken != Taken.BATCH) {
+          return taken == Taken.END;
+        }
+      }
+      isWaiting = !open();
+      if (isWaiting) {
+        return false;
+      }
+    }
+  }
+
+  private void fill() throws IOException {
+    try {
+      records.fill(rows);
+      rows.data = records.data();
+    } catch (Damage damage) {
+      throw batches.damaged(batches.header(), damage);
+    }
+  }
+
+  /** Begin with the records of the batch that was taken; false if the rows so far lie elsewhere. */
+  private boolean open() throws IOException {
+    boolean isCompressed = batches.header().codec() != 0;
+    if (rows.count > 0) {
+      boolean isSame = isCompressed ? decompressor.end() > 0 : rows.data == batches.data();
+      if (!isSame || (isCompressed && decompressor.end() > DECOMPRESSED_BYTES)) {
+        return false;
+      }
+    } else {
+      decompressor.clear();
+    }
+    batches.open(records, decompressor);
+    return true;
+  }
+
+  /** Count records, without a look at them where the headers suffice. Whether the piece has ended. */
+  private boolean count() throws IOException {
+    while (counted < Integer.MAX_VALUE / 2) {
+      if (batches.take(true) != Taken.BATCH) {
+        return true;
+      }
+      BatchHeader header = batches.header();
+      Piece piece = batches.piece();
+      if (header.baseOffset() >= piece.start() && header.lastOffset() < piece.end()) {
+        counted += header.count();
+        continue;
+      }
+      rows.clear();
+      isWaiting = !open();
+      while (records.hasMore()) {
+        rows.clear();
+        fill();
+        counted += rows.count;
+      }
+      rows.clear();
+    }
+    return false;
+  }
+}

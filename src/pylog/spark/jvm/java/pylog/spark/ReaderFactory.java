@@ -1,0 +1,25 @@
+package pylog.spark;
+
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/** Makes an executor's readers: of columns, or of aggregates. */
+record ReaderFactory(Wanted wanted, Aggregates aggregates) implements PartitionReaderFactory {
+  @Override
+  public boolean supportColumnarReads(InputPartition task) {
+    return aggregates == null;
+  }
+
+  @Override
+  public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition task) {
+    return new PieceReader(((Task) task).pieces(), wanted);
+  }
+
+  @Override
+  public PartitionReader<InternalRow> createReader(InputPartition task) {
+    return new AggregateReader(((Task) task).pieces(), wanted.checkCrc(), aggregates);
+  }
+}

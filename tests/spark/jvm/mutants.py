@@ -1,0 +1,195 @@
+"""Damaged segments for the Java reader and the Python source: rows or a typed error, and the same of both.
+
+``python -m tests.spark.jvm.mutants --seconds 60 --seed 7`` reads as many as it can, and prints where the two differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pylog.errors import CorruptRecord
+from pylog.segment.naming import LOG, SEAL
+from pylog.spark.source.ranges import PartitionRange
+from tests.fuzz.mutate import BOUNDARIES, MUTATIONS, put_number
+from tests.fuzz.record_targets import batch_places, batches_fields, mutate_payload, repair_batch, repair_batches
+from tests.fuzz.segment_targets import repair_seal
+from tests.spark.jvm.pieces import piece_of
+from tests.spark.jvm.random_logs import TOPIC, random_log
+from tests.spark.jvm.verdicts import COLUMNS, JavaReader, agree, compile_reader, python_verdict
+from tests.spark.reading import KAFKA, planned
+
+SEGMENT_BYTES_MAX = 40_000
+LEVELS = ("read_committed", "read_uncommitted")
+
+
+@dataclass
+class Tried:
+    """What came of the mutants: how many of each kind of verdict, and those where the two readers differ."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    different: list[str] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return self.kinds.total()
+
+
+class Target:
+    """The files of one partition: one is replaced by mutants, then restored."""
+
+    def __init__(self, planned: PartitionRange) -> None:
+        self.planned = planned
+        self.piece = piece_of(planned)
+        directory = Path(planned.source.directory)
+        self.right = {
+            path: path.read_bytes()
+            for path in sorted(directory.iterdir())
+            if path.suffix in (LOG, SEAL) and 0 < path.stat().st_size <= SEGMENT_BYTES_MAX
+        }
+
+    def mutant(self, chance: Random) -> tuple[Path, bytes]:
+        """One of its files, and what to put there."""
+        path = chance.choice([*self.right])
+        data = bytearray(self.right[path])
+        for _ in range(chance.choice((1, 1, 1, 2, 3))):
+            if path.suffix == SEAL:
+                _mutate_any(chance, data)
+            elif chance.random() < 0.6:
+                _mutate_a_batch(chance, data)
+            elif chance.random() < 0.4 and (fields := batches_fields(bytes(data))):
+                put_number(data, *chance.choice(fields), chance.choice(BOUNDARIES))
+            else:
+                _mutate_any(chance, data)
+        if chance.random() < 0.9:
+            (repair_seal if path.suffix == SEAL else repair_batches)(data)
+        return path, bytes(data)
+
+    def asked(self) -> tuple[dict[str, Any], PartitionRange]:
+        """For Java and Python: a plan that has the sizes that the files have now."""
+        segments = [{**each, "sizeBytes": os.stat(each["path"]).st_size} for each in self.piece["segments"]]
+        published = self.planned.published
+        if not segments[-1]["isClosed"]:
+            published = published._replace(written_end=segments[-1]["sizeBytes"])
+        return {**self.piece, "segments": segments}, replace(self.planned, published=published)
+
+
+def _mutate_any(chance: Random, data: bytearray) -> None:
+    if data:
+        chance.choice(MUTATIONS)(chance, data)
+
+
+def _mutate_a_batch(chance: Random, data: bytearray) -> None:
+    """Mutate a record, behind its compression; length and checksum of the batch are right again."""
+    places = batch_places(data)
+    if places:
+        start, end = chance.choice(places)
+        batch = data[start:end]
+        mutate_payload(chance, batch)
+        repair_batch(batch)
+        data[start:end] = batch
+
+
+def targets(room: Path, chance: Random, count: int) -> list[Target]:
+    """Random logs, sealed and not, and those of a broker."""
+    found = []
+    for number in range(count):
+        path = room / str(number)
+        random_log(path, chance, batches=chance.choice((5, 15)))
+        if chance.random() < 0.5:
+            for seal in path.glob(f"{TOPIC}-*/*{SEAL}"):
+                seal.unlink()
+        found += _planned(path, chance, subscribe=TOPIC)
+    kafka = room / "kafka"
+    shutil.copytree(KAFKA / "log", kafka)
+    found += _planned(kafka, chance, subscribePattern="[^_].*")
+    return [each for each in map(Target, found) if each.right and each.piece["segments"]]
+
+
+def _planned(path: Path, chance: Random, **options: str) -> Iterator[PartitionRange]:
+    for each in planned(path, isolationLevel=chance.choice(LEVELS), **options):
+        if each.end - each.start > 3 and chance.random() < 0.3:
+            yield replace(each, start=each.start + chance.randrange(1, each.end - each.start))
+        else:
+            yield each
+
+
+def try_mutants(java: JavaReader, all_targets: list[Target], chance: Random, count: int, until: float) -> Tried:
+    """Mutants of some targets, until so many were read or a time of the monotonic clock has come."""
+    tried = Tried()
+    while tried.count < count and time.monotonic() < until:
+        target = chance.choice(all_targets)
+        path, data = target.mutant(chance)
+        path.write_bytes(data)
+        try:
+            found, expected = _verdicts(java, target, path)
+        finally:
+            path.write_bytes(target.right[path])
+        tried.kinds[found.split()[0]] += 1
+        if not agree(found, expected) and not _may_differ(target, found, expected):
+            number = len(tried.different)
+            tried.different.append(
+                f"{path} {target.planned.start} {target.planned.isolation_level}\n  Java   {found}\n  Python {expected}"
+            )
+            if keep := os.environ.get("PYLOG_KEEP"):
+                Path(keep, f"{os.getpid()}-{number}").write_bytes(data)
+    return tried
+
+
+def _verdicts(java: JavaReader, target: Target, path: Path) -> tuple[str, str]:
+    """What Java and Python say. A plan reads a part of the seals, and may refuse them."""
+    piece, planned = target.asked()
+    expected = python_verdict([planned])
+    if path.suffix == SEAL:
+        try:
+            piece = {**piece, "aborted": piece_of(planned)["aborted"]}
+        except CorruptRecord as error:
+            return f"corrupt {error}", expected
+    return java.ask([piece]), expected
+
+
+def _may_differ(target: Target, found: str, expected: str) -> bool:
+    """Which of two errors comes first depends on how many batches are decoded at once.
+
+    In a directory of Kafka's, without seals, an offset that goes backwards is damage for both. But the Python reader then
+    opens the file again, and may find the next batch by the index.
+    """
+    if {found.split()[0], expected.split()[0]} == {"corrupt", "unsupported"}:
+        return True
+    return target.planned.source.is_kafka and ": base offset " in found and expected.startswith("rows")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=sys.maxsize)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--room", default=None)
+    given = parser.parse_args()
+    chance = Random(given.seed)
+    logging.disable(logging.CRITICAL)
+    with tempfile.TemporaryDirectory(dir=given.room) as room:
+        classes = Path(room, "classes")
+        classes.mkdir()
+        with JavaReader(compile_reader(classes)) as java:
+            all_targets = targets(Path(room), chance, 40)
+            tried = try_mutants(java, all_targets, chance, given.count, time.monotonic() + given.seconds)
+    print(f"seed {given.seed}: {tried.count} mutants, {dict(tried.kinds)}, {len(tried.different)} differ")
+    for each in tried.different[:40]:
+        print(each)
+    sys.exit(1 if tried.different else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Asks the Java reader and the Python source for the rows of the same pieces, and says where they differ."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import subprocess
+import zlib
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+
+from pylog import arrow
+from pylog.errors import CorruptRecord, InvalidTimestamp, OffsetOutOfRange, TopicNotFound
+from pylog.spark.source.ranges import PartitionRange, record_batches
+from tests.spark.jvm.pieces import piece_of
+
+HERE = Path(__file__).parent
+JAVA = HERE.parents[2] / "src" / "pylog" / "spark" / "jvm" / "java"
+JARS = Path(pyspark.__file__).parent / "jars"
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+_INT64 = struct.Struct(">q")
+
+
+def compile_reader(to: Path) -> Path:
+    """The reader and ``Verdicts``, compiled."""
+    sources = [*map(str, sorted(JAVA.rglob("*.java"))), *map(str, sorted(HERE.glob("*.java")))]
+    command = ["javac", "--release", "17", "-proc:none", "-nowarn", "-cp", f"{JARS}/*", "-d", str(to), *sources]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return to
+
+
+def has_javac() -> bool:
+    return shutil.which("javac") is not None
+
+
+class JavaReader:
+    """A JVM that reads pieces, with as much memory as its heap says."""
+
+    def __init__(self, classes: Path, heap: str = "256m") -> None:
+        command = ["java", f"-Xmx{heap}", "-Xss1m", "-XX:+UseSerialGC", "-cp", f"{classes}:{JARS}/*", "Verdicts"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def __enter__(self) -> JavaReader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with suppress(OSError):
+            self._process.communicate(timeout=60)
+
+    def ask(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS) -> str:
+        """``rows <count> <CRC-32>``, or an error's kind and message."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(json.dumps({"pieces": pieces, "columns": columns}) + "\n")
+        stdin.flush()
+        answer = stdout.readline()
+        assert answer, f"the JVM has ended with {self._process.wait()}"
+        return answer.rstrip("\n")
+
+
+def python_verdict(ranges: Iterable[PartitionRange], columns: Sequence[str] = COLUMNS) -> str:
+    """The same of the Python source: ``corrupt``, ``lost`` and ``unsupported`` are its errors' kinds."""
+    crc = count = 0
+    wanted = pa.schema([arrow.schema(headers=True).field(name) for name in columns])
+    try:
+        for planned in ranges:
+            for batch in record_batches(planned, wanted if columns else arrow.schema()):
+                crc = zlib.crc32(_encoded(batch, columns), crc) if columns else 0
+                count += batch.num_rows
+    except CorruptRecord as error:
+        return f"corrupt {error}"
+    except (OffsetOutOfRange, TopicNotFound) as error:
+        return f"lost {error}"
+    except InvalidTimestamp as error:
+        return f"unsupported {error}"
+    return f"rows {count} {crc}"
+
+
+def verdicts(java: JavaReader, ranges: Sequence[PartitionRange], columns: Sequence[str] = COLUMNS) -> tuple[str, str]:
+    """What Java and Python say of the same ranges."""
+    return java.ask([piece_of(planned) for planned in ranges], columns), python_verdict(ranges, columns)
+
+
+def agree(one: str, other: str) -> bool:
+    """Whether two verdicts are the same rows, or the same kind of error."""
+    return one == other if "rows" in (one[:4], other[:4]) else one.split(maxsplit=1)[0] == other.split(maxsplit=1)[0]
+
+
+def _encoded(batch: pa.RecordBatch, columns: Sequence[str]) -> bytes:
+    values = [
+        (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+        for column in batch.columns
+    ]
+    parts: list[bytes] = []
+    for row in zip(*values, strict=True):
+        for name, value in zip(columns, row, strict=True):
+            if name == "headers":
+                parts.append(_INT64.pack(-1 if value is None else len(value)))
+                for header in value or ():
+                    parts += *_bytes(header["key"].encode()), *_bytes(header["value"])
+            elif isinstance(value, int):
+                parts.append(_INT64.pack(value))
+            else:
+                parts += _bytes(value.encode() if isinstance(value, str) else value)
+    return b"".join(parts)
+
+
+def _bytes(value: bytes | None) -> tuple[bytes, bytes]:
+    return (_INT64.pack(-1), b"") if value is None else (_INT64.pack(len(value)), value)
