@@ -26,11 +26,12 @@ from pylog.spark.source.planning import (
 )
 from pylog.spark.source.ranges import PartitionRange, read_task
 from pylog.spark.source.splits import coalesce, sized, split
+from pylog.spark.source.worker import ReaderInWorker
 
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(ReaderInWorker, DataSourceReader):
     """Plans tasks by options and filters, and reads them."""
 
     def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:

@@ -45,6 +45,7 @@ from pylog.spark.source.splits import coalesce, sized, split
 from pylog.spark.source.stream_offsets import Positions
 from pylog.spark.source.trigger_limits import Range, share_of_bytes, share_of_offsets
 from pylog.spark.source.watched_partitions import WatchedPartitions
+from pylog.spark.source.worker import ReaderInWorker
 
 logger = logging.getLogger("pylog.spark")
 
@@ -53,7 +54,7 @@ _ANOTHER_TOPIC = "the topic was deleted, and created again, or repartitioned: al
 There = Mapping[TopicPartition, tuple[PartitionSource, CommitState]]
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(ReaderInWorker, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Methods check the options: Spark reports an error of ``__init__`` under another name."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, clock: Clock | None = None) -> None:
