@@ -10,9 +10,10 @@ from typing import Any
 
 from pylog import Log, arrow
 from pylog.codec.batch import BatchView
-from pylog.spark.source.batch import plan
 from pylog.spark.source.options import SourceOptions
-from pylog.spark.source.ranges import PartitionRange, record_batches
+from pylog.spark.source.partition_range import PartitionRange
+from pylog.spark.source.plan import plan
+from pylog.spark.source.ranges import record_batches
 from tests.arrow.rows import rows
 
 KAFKA = Path(__file__).parents[1] / "data" / "kafka-4.3.1"

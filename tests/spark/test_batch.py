@@ -28,7 +28,7 @@ from pylog.errors import (
 from pylog.model import LOG_APPEND_TIME, ProducerRecord, TopicPartition
 from pylog.partition.read.cursor import Fetched
 from pylog.partition.read.reader import PartitionReader
-from pylog.spark.source.ranges import PartitionRange
+from pylog.spark.source.partition_range import PartitionRange
 from pylog.storage import OsFileSystem
 from tests.arrow.rows import CORNERS, T0, expected, rows, view_of
 from tests.partition.logs import append_encoded, batch, flip, log_file, marker, snapshot_of

@@ -16,7 +16,8 @@ from pylog.model import TopicPartition
 from pylog.spark.source.batch import BatchReader
 from pylog.spark.source.directory import PartitionSource
 from pylog.spark.source.options import Splitting
-from pylog.spark.source.ranges import PartitionRange, PartitionRanges
+from pylog.spark.source.partition_range import PartitionRange
+from pylog.spark.source.ranges import PartitionRanges
 from pylog.spark.source.splits import TASK_BYTES, coalesce
 from tests.arrow.rows import rows
 from tests.spark.reading import options, read
@@ -82,19 +83,15 @@ def piece(number: int, size_bytes: int) -> PartitionRange:
 def test_any_pieces_are_put_together_in_order(sizes: list[int], piece_bytes: int, least: int, offsets_max: int) -> None:
     pieces = [piece(number, size) for number, size in enumerate(sizes)]
     found = coalesce(pieces, Splitting(piece_bytes, least, offsets_max))
-    assert [one for task in found for one in task.ranges] == pieces
-    assert all(task.ranges for task in found)
+    assert [one for task in found for one in task] == pieces
+    assert all(found)
     assert len(found) >= min(least, len(pieces))
-    assert all(
-        len(task.ranges) == 1 or sum(one.size_bytes for one in task.ranges) <= min(piece_bytes, TASK_BYTES)
-        for task in found
-    )
+    assert all(len(task) == 1 or sum(one.size_bytes for one in task) <= min(piece_bytes, TASK_BYTES) for task in found)
     if offsets_max:
         assert len(found) == len(pieces)
     elif not least:
-        bytes_of = [sum(one.size_bytes for one in task.ranges) for task in found]
+        bytes_of = [sum(one.size_bytes for one in task) for task in found]
         room = min(piece_bytes, TASK_BYTES)
         assert all(
-            one + other.ranges[0].size_bytes > room - len(pieces)
-            for one, other in zip(bytes_of, found[1:], strict=False)
+            one + other[0].size_bytes > room - len(pieces) for one, other in zip(bytes_of, found[1:], strict=False)
         )

@@ -35,8 +35,9 @@ from pylog.errors import OffsetOutOfRange
 from pylog.model import ProducerRecord
 from pylog.partition.commit_slots import latest
 from pylog.segment.naming import SEAL
-from pylog.spark.source.batch import FilteringReader, plan
-from pylog.spark.source.filters import wanted_by
+from pylog.spark.source.batch import FilteringReader
+from pylog.spark.source.plan import plan
+from pylog.spark.source.pushed_filters import wanted_by
 from pylog.storage.os_filesystem import OsReadableFile
 from tests.spark.reading import KAFKA, options, read, read_ranges
 from tests.spark.writing import Driver

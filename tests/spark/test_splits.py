@@ -15,7 +15,7 @@ from pylog import Log, ProducerRecord
 from pylog.errors import ConfigError
 from pylog.segment.naming import OFFSET_INDEX, file_path
 from pylog.spark.source.directory import PartitionSource
-from pylog.spark.source.ranges import PartitionRange
+from pylog.spark.source.partition_range import PartitionRange
 from tests.spark.reading import KAFKA, planned, read, read_ranges
 
 BATCHES, RECORDS, VALUE_BYTES = 200, 3, 1_000

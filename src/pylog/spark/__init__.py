@@ -4,21 +4,37 @@
     source/         reads: the driver plans a query or stream, executors read its ranges
     sink/           writes: tasks stage batches, the driver appends them in one transaction
 
-A reading executor needs only the package and read permission: no lock, no write.
+A reading executor needs only the package and read permission: no lock, no write. The names here
+are imported at first use: a planner does without pyspark and pyarrow.
 """
+
+from typing import TYPE_CHECKING
 
 from pylog.errors import ConfigError
 
-try:
+if TYPE_CHECKING:
     from pylog.spark.data_source import PylogDataSource
     from pylog.spark.source.lag import commit_progress, offsets_behind
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] not in ("pyarrow", "pyspark"):
-        raise
-    raise ConfigError(
-        f"the Spark source needs {error.name}, which is not installed: pip install 'pylog-embedded[spark]', "
-        "or pip install pyspark pyarrow pandas",
-        extra="spark",
-    ) from error
 
 __all__ = ["PylogDataSource", "commit_progress", "offsets_behind"]
+
+if not TYPE_CHECKING:  # a type checker would accept any name
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            if name == "PylogDataSource":
+                from pylog.spark import data_source as home
+            else:
+                from pylog.spark.source import lag as home
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in ("pyarrow", "pyspark"):
+                raise
+            raise ConfigError(
+                f"the Spark source needs {error.name}, which is not installed: pip install 'pylog-embedded[spark]', "
+                "or pip install pyspark pyarrow pandas",
+                extra="spark",
+            ) from error
+        value = globals()[name] = getattr(home, name)
+        return value

@@ -20,50 +20,19 @@ from pyspark.sql.datasource import InputPartition
 from pylog import arrow
 from pylog.codec.batch import BatchView
 from pylog.errors import CorruptRecord, CorruptSegment, OffsetOutOfRange, PylogError, TopicNotFound
-from pylog.index import AbortedTransaction
 from pylog.interrupts import own
 from pylog.limits import FETCH_BYTES
-from pylog.model import OffsetRange
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.read.cursor import Cursor, Fetched
 from pylog.partition.read.reader import PartitionReader
 from pylog.segment.naming import LOG
-from pylog.spark.source.decisions import Decided
-from pylog.spark.source.directory import PartitionSource, identity_of
-from pylog.spark.source.options import SourceOptions
+from pylog.spark.source.directory import identity_of
+from pylog.spark.source.partition_range import PartitionRange
 from pylog.spark.source.planning import report_loss
 
 logger = logging.getLogger("pylog.spark")
 
 _SPARE_BYTES = 64 << 10  # the size of a range is approximate
-
-
-@dataclass(frozen=True)
-class PartitionRange(InputPartition):
-    """Offsets ``start`` to ``end`` (exclusive) of a partition as it was ``published``.
-
-    ``size_bytes``: about the stored size, 0 if unknown. ``skip_damage``: continue after damage.
-    ``aborted``: transactions that have no marker yet.
-    """
-
-    source: PartitionSource
-    published: CommitState
-    start: int
-    end: int
-    isolation_level: str
-    fail_on_data_loss: bool
-    size_bytes: int = 0
-    skip_damage: bool = False
-    aborted: tuple[AbortedTransaction, ...] = ()
-
-    @classmethod
-    def of(
-        cls, source: PartitionSource, decided: Decided, offsets: OffsetRange, options: SourceOptions
-    ) -> PartitionRange:
-        return cls(
-            source, decided.published, *offsets, options.isolation_level, options.fail_on_data_loss,
-            skip_damage=options.skip_damage, aborted=decided.aborted,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from pylog.partition.read.reader import PartitionReader
 from pylog.spark.source.options import Splitting
-from pylog.spark.source.ranges import PartitionRange, PartitionRanges
+from pylog.spark.source.partition_range import PartitionRange
 
 TASK_BYTES = 4 << 20
 """The size that is worth a task: with less, most of the work is to start the task."""
@@ -29,13 +29,13 @@ def split(planned: Sequence[PartitionRange], splitting: Splitting) -> list[Parti
     return [piece for whole in planned for piece in _pieces(whole, piece_bytes, rest_bytes, splitting.offsets_max)]
 
 
-def coalesce(pieces: Sequence[PartitionRange], splitting: Splitting) -> list[PartitionRanges]:
+def coalesce(pieces: Sequence[PartitionRange], splitting: Splitting) -> list[tuple[PartitionRange, ...]]:
     """Tasks of these pieces in order: small pieces share a task, up to 4 MiB or ``splitBytes``.
 
     At least ``minPartitions`` tasks if possible. ``maxRecordsPerPartition``: each piece is a task.
     """
     if splitting.offsets_max:
-        return [PartitionRanges((piece,)) for piece in pieces]
+        return [(piece,) for piece in pieces]
     room_bytes = min(TASK_BYTES, splitting.piece_bytes)
     tasks: list[list[PartitionRange]] = []
     left_bytes = 0
@@ -47,7 +47,7 @@ def coalesce(pieces: Sequence[PartitionRange], splitting: Splitting) -> list[Par
             tasks.append([piece])
             left_bytes = room_bytes
         left_bytes -= max(piece.size_bytes, 1)
-    return [PartitionRanges(tuple(task)) for task in tasks]
+    return [tuple(task) for task in tasks]
 
 
 def _pieces(whole: PartitionRange, piece_bytes: int, rest_bytes: int, offsets_max: int) -> Iterator[PartitionRange]:

@@ -31,6 +31,7 @@ from pylog.spark.source import stream_offsets
 from pylog.spark.source.decisions import Decided
 from pylog.spark.source.directory import PartitionSource
 from pylog.spark.source.options import SourceOptions
+from pylog.spark.source.partition_range import PartitionRange
 from pylog.spark.source.planning import (
     check_complete,
     existing,
@@ -39,7 +40,7 @@ from pylog.spark.source.planning import (
     report_missing_offsets,
     start_offset,
 )
-from pylog.spark.source.ranges import PartitionRange, read_task
+from pylog.spark.source.ranges import PartitionRanges, read_task
 from pylog.spark.source.schema import arrow_schema
 from pylog.spark.source.splits import coalesce, sized, split
 from pylog.spark.source.stream_offsets import Positions
@@ -222,7 +223,7 @@ class StreamReader(ReaderInWorker, DataSourceStreamReader, SupportsTriggerAvaila
                     decided = Decided(published, self._watched.aborted_of(topic_partition))
                     planned.append(self._range(source, decided, offsets))
         splitting = self._options.splitting
-        return coalesce(split(planned, splitting), splitting)
+        return [PartitionRanges(task) for task in coalesce(split(planned, splitting), splitting)]
 
     def stop(self) -> None:
         """The query has ended."""
