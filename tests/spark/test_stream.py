@@ -138,6 +138,19 @@ def test_topics_and_partitions_that_come_are_read_from_their_first_record(log: L
     assert query.batch() is None
 
 
+def test_a_pattern_that_finds_no_topic_is_warned_of_once(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(log.path, subscribePattern="^payments", startingOffsets="earliest")
+    query.batch()
+    for number in range(3):
+        log.create_topic(f"orders-{number}")
+        assert query.batch() is None
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "subscribePattern '^payments' finds no topic" in said
+    log.create_topic("payments-eu")
+    append(log, 1, "payments-eu")
+    assert places(query.batch()) == [("payments-eu", 0, 0)]
+
+
 def test_a_log_without_topics_is_waited_for(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         query = Query(log.path)
