@@ -110,12 +110,13 @@ class StreamReader(ReaderInWorker, DataSourceStreamReader, SupportsTriggerAvaila
         ids, known_ids = _ids(there), stream_offsets.ids(start)
         recreated = {p: 0 for p in positions if p in there and _differ(ids, known_ids, p.topic)}
         readable = {p: self._readable(published) for p, (_, published) in there.items()}
-        self._latest = stream_offsets.encode({p: offsets.end for p, offsets in readable.items()}, ids)
         self._check_for_loss(positions, recreated, there, readable)
         starts = self._starts(positions | recreated, there, readable)
         ends = self._up_to_target(starts, {p: max(offsets.end, starts.get(p, 0)) for p, offsets in readable.items()})
         if not isinstance(limit, ReadAllAvailable):
             ends = self._limited(starts, ends, readable, there)
+        latest = {p: offsets.end for p, offsets in readable.items()}
+        self._latest = stream_offsets.report(latest, ids, self._options.path, ends)
         if start == self._initial:  # Spark must record where the query started, even without records
             return stream_offsets.encode(ends, ids, positions)
         if recreated:
@@ -124,7 +125,7 @@ class StreamReader(ReaderInWorker, DataSourceStreamReader, SupportsTriggerAvaila
         return start if ends == positions and is_known else stream_offsets.encode(ends, ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """What was readable when Spark last asked, without limits: for the query's progress."""
+        """What was readable when Spark last asked, without limits, and the lag: for the query's progress."""
         return self._latest
 
     def _readable(self, published: CommitState) -> OffsetRange:
