@@ -1,10 +1,12 @@
-"""A task reaches a worker without the delay of an acknowledgement that TCP holds back."""
+"""Processes of Spark with a reader: a task comes without delay, and a planner ends in silence."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
@@ -74,3 +76,35 @@ def test_other_descriptors_stay_as_they_are(worker: socket.socket) -> None:
     os.close(reading), os.close(writing)
     for end in pair:
         end.close()
+
+
+STOPPED = """
+from pylog.spark.source.schema import spark_schema
+from pylog.spark.source.stream import StreamReader
+reader = StreamReader({"path": "/log"}, spark_schema(include_headers=False))
+try:
+    try:
+        raise %s
+    finally:
+        reader.stop()
+except Exception:
+    raise %s
+"""  # what python_streaming_source_runner.py of PySpark does
+
+
+@pytest.mark.parametrize(
+    ("at_the_end", "follows", "is_shown"),
+    [
+        ("EOFError", "BrokenPipeError", False),
+        ("EOFError", "ConnectionResetError", False),
+        ("EOFError", "ValueError", True),
+        ("ValueError", "BrokenPipeError", True),
+    ],
+)
+def test_a_planner_whose_driver_has_stopped_the_query_prints_nothing(
+    at_the_end: str, follows: str, *, is_shown: bool
+) -> None:
+    program = STOPPED % (at_the_end, follows)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (follows in done.stderr, bool(done.stderr)) == (is_shown, is_shown)
+    assert done.returncode == 1

@@ -7,9 +7,11 @@ state that must survive it: Spark writes them into the checkpoint and replays a 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
+from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -227,9 +229,11 @@ class StreamReader(ReaderInWorker, DataSourceStreamReader, SupportsTriggerAvaila
         return [PartitionRanges(task) for task in coalesce(split(planned, splitting), splitting)]
 
     def stop(self) -> None:
-        """The query has ended."""
+        """The query has ended. Spark calls this last, and ends the process."""
         if "_watched" in self.__dict__:
             self._watched.close()
+        if isinstance(sys.exc_info()[1], EOFError):
+            sys.excepthook = _all_but_broken_pipes
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition, arrow_schema(self._schema, include_headers=self._options.include_headers))
@@ -252,6 +256,12 @@ class StreamReader(ReaderInWorker, DataSourceStreamReader, SupportsTriggerAvaila
             topic_partition,
             fails=self._options.fail_on_data_loss, offset=position, cause=cause,
         )  # fmt: skip
+
+
+def _all_but_broken_pipes(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """After a driver has stopped a query, PySpark fails to report to it that it is gone."""
+    if not issubclass(kind, BrokenPipeError | ConnectionResetError):
+        sys.__excepthook__(kind, error, traceback)
 
 
 def _ids(there: There) -> dict[str, str]:
