@@ -60,13 +60,16 @@ def register(log: Log, topic: str, group: str) -> None:
         log.reset_offsets(group, [topic], to="earliest")
 
 
-def finish(query: StreamingQuery, log: Log | None, group: str) -> None:
-    """Wait for the end. Meanwhile the group commits what the lake has."""
+def finish(query: StreamingQuery, log: Log | None, group: str) -> int:
+    """Wait for the end; returns how many records were added. Meanwhile the group commits what the lake has."""
+    added: dict[int, int] = {}  # by batch: Spark remembers the last hundred
     is_over = False
     while not is_over:
         is_over = bool(query.awaitTermination(1))
+        added |= {progress["batchId"]: progress["numInputRows"] for progress in query.recentProgress}
         if log is not None:
             commit_progress(log, group, query.lastProgress)
+    return sum(added.values())
 
 
 def cause(error: PySparkException) -> str:
@@ -102,8 +105,7 @@ def main() -> int:
             spark, arguments.log, arguments.topic, arguments.lake, arguments.files_of_mb * MB,
             accept_loss=arguments.accept_loss,
         )  # fmt: skip
-        finish(query, log, group)
-        added = sum(progress["numInputRows"] for progress in query.recentProgress)
+        added = finish(query, log, group)
         behind = sum(offsets_behind(query.lastProgress).values()) if query.lastProgress else 0
         print(f"added {added:,} records of {arguments.topic} to {arguments.lake}, {behind:,} behind")
     except (PySparkException, PylogError) as error:

@@ -120,6 +120,24 @@ def rows_of(spark: SparkSession, directory: Path) -> dict[str, int]:
     return {row.day.isoformat(): row["count"] for row in frame.groupBy("day").count().collect()}
 
 
+def test_a_lake_counts_more_batches_than_spark_remembers(lake: ModuleType) -> None:
+    class Query:
+        """Does sixty batches a second, the last of which are remembered."""
+
+        done, lastProgress = 0, None  # noqa: N815 - Spark's name
+
+        def awaitTermination(self, timeout: int) -> bool:  # noqa: N802
+            self.done += 60 * timeout
+            return self.done == 300
+
+        @property
+        def recentProgress(self) -> list[dict[str, int]]:  # noqa: N802
+            numbers = range(max(0, self.done - 100), self.done)
+            return [{"batchId": number, "numInputRows": number} for number in numbers]
+
+    assert lake.finish(Query(), None, "") == sum(range(300))
+
+
 def test_a_lake_goes_on_after_retention_has_removed_what_it_has(
     spark: SparkSession, lake: ModuleType, tmpfs_dir: Path
 ) -> None:

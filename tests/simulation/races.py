@@ -12,7 +12,7 @@ from functools import cache, partial
 from itertools import combinations_with_replacement, groupby
 from random import Random
 
-from pylog.errors import NotAppended, OffsetOutOfRange, TopicExists, TopicNotFound
+from pylog.errors import NotAppended, OffsetOutOfRange, OutcomeUnknown, TopicExists, TopicNotFound
 from pylog.testing.machine import (
     Interrupted,
     Killed,
@@ -163,7 +163,7 @@ def killer(schedule: Schedule, at: int, random: Random) -> Callable[[Process, St
 def _may_be(error: BaseException) -> bool:
     """What a process may be told when another one deletes the topic, or the records, that it is at."""
     return isinstance(error, TopicNotFound | OffsetOutOfRange | TopicExists) or (
-        isinstance(error, NotAppended) and isinstance(error.__cause__, TopicNotFound)
+        isinstance(error, NotAppended | OutcomeUnknown) and isinstance(error.__cause__, TopicNotFound)
     )
 
 

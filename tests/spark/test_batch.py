@@ -101,10 +101,26 @@ def test_topics_are_chosen_by_name_by_pattern_and_by_partition(log: Log) -> None
     assert chosen() == ["orders/0", "orders/1", "orders-eu/0", "orders-eu/1", "payments/0", "payments/1"]
     assert chosen(subscribe="payments,orders") == ["payments/0", "payments/1", "orders/0", "orders/1"]
     assert chosen(subscribePattern="orders.*") == ["orders/0", "orders/1", "orders-eu/0", "orders-eu/1"]
-    assert chosen(subscribePattern="order") == []
-    assert chosen(subscribePattern=".*offsets") == []
+    assert chosen(subscribePattern="order|y") == chosen()
+    assert chosen(subscribePattern="s$") == ["orders/0", "orders/1", "payments/0", "payments/1"]
+    assert chosen(subscribePattern="^rders") == []
+    assert chosen(subscribePattern="offsets") == []
     assert chosen(subscribe="__consumer_offsets") == ["__consumer_offsets/0", "__consumer_offsets/1"]
     assert chosen(assign={"payments": [1], "orders": [0]}) == ["payments/1", "orders/0"]
+
+
+def test_a_pattern_that_finds_no_topic_is_warned_of(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(9):
+        log.create_topic(f"orders-{number}")
+    assert planned(log.path, subscribePattern="payments") == []
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said == (
+        f"subscribePattern 'payments' finds no topic in {log.path}, so nothing is read; its topics: orders-0, "
+        "orders-1, orders-2, orders-3, orders-4, orders-5, orders-6, orders-7, …"
+    )
+    caplog.clear()
+    planned(log.path, subscribePattern="orders")
+    assert not caplog.records
 
 
 def test_what_is_named_must_be_there(log: Log) -> None:

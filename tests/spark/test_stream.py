@@ -87,7 +87,8 @@ def test_offsets_are_those_of_sparks_kafka_source_and_say_which_topics_these_are
         {"orders": {"0": 3, "1": 0}, "$ids": ids, "$from": {"orders": {"0": 0, "1": 0}}},
         {"orders": {"0": 3, "1": 1}, "$ids": ids},
     ]
-    assert query.reader.reportLatestOffset() == {"orders": {"0": 3, "1": 1}, "$ids": ids}
+    reported = query.reader.reportLatestOffset()
+    assert (reported["orders"], reported["$ids"]) == ({"0": 3, "1": 1}, ids)
 
 
 def test_equal_offsets_are_equal_texts_whatever_partition_came_first() -> None:
@@ -136,6 +137,19 @@ def test_topics_and_partitions_that_come_are_read_from_their_first_record(log: L
     append(log, 1, "payments")
     assert places(query.batch()) == [("orders", 2, 0)]
     assert query.batch() is None
+
+
+def test_a_pattern_that_finds_no_topic_is_warned_of_once(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    query = Query(log.path, subscribePattern="^payments", startingOffsets="earliest")
+    query.batch()
+    for number in range(3):
+        log.create_topic(f"orders-{number}")
+        assert query.batch() is None
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "subscribePattern '^payments' finds no topic" in said
+    log.create_topic("payments-eu")
+    append(log, 1, "payments-eu")
+    assert places(query.batch()) == [("payments-eu", 0, 0)]
 
 
 def test_a_log_without_topics_is_waited_for(tmp_log_dir: Path) -> None:
@@ -564,6 +578,49 @@ def test_a_query_says_how_far_it_is_behind(log: Log) -> None:
         SimpleNamespace(**given) for given in (source, others[0], {**ours, "endOffset": "x", "latestOffset": "[]"})
     ]
     assert offsets_behind(SimpleNamespace(sources=as_objects)) == expected
+
+
+def test_a_querys_progress_has_the_path_and_the_metrics_of_sparks_kafka_source(log: Log) -> None:
+    def metrics() -> tuple[float, ...]:
+        assert query.reader.reportLatestOffset()["$path"] == str(log.path)
+        found = query.reader.reportLatestOffset()["$metrics"]
+        return tuple(found[f"{kind}OffsetsBehindLatest"] for kind in ("min", "max", "avg"))
+
+    append(log, 5)
+    query = Query(log.path, startingOffsets="earliest", maxOffsetsPerTrigger=3)
+    query.batch()
+    assert metrics() == (0, 2, 1)
+    log.create_topic("later")
+    append(log, 7, "later")
+    append(log, 1, partition=1)
+    query.batch()
+    assert query.rows[3:]
+    assert sum(metrics()[2:]) * 3 == 5 + 7 + 1 - len(query.rows)
+    while query.batch() is not None:
+        pass
+    assert metrics() == (0, 0, 0)
+    assert not any("$path" in offsets or "$metrics" in offsets for offsets in query.offsets)
+
+
+def test_a_log_without_partitions_has_no_metrics(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        query = Query(log.path)
+        query.batch()
+        assert query.reader.reportLatestOffset() == {"$path": str(log.path), "$metrics": {}}
+        assert (
+            offsets_behind(
+                {
+                    "sources": [
+                        {
+                            "description": "Python",
+                            "endOffset": "{}",
+                            "latestOffset": json.dumps(query.reader.reportLatestOffset()),
+                        }
+                    ]
+                }
+            )
+            == {}
+        )
 
 
 @pytest.mark.parametrize("limit", [{}, {"maxBytesPerTrigger": 1}])

@@ -17,6 +17,7 @@ from pylog.errors import (
     InvalidTopicName,
     LogLocked,
     NotAppended,
+    OutcomeUnknown,
     ReadOnlyLog,
     TopicChanged,
     TopicExists,
@@ -103,6 +104,29 @@ def test_handles_of_another_process_get_a_typed_error_or_follow(tmp_log_dir: Pat
             partition.append([ProducerRecord(b"late")])
         assert values(log, "old") == []
         assert committed(log, "new") == COMMITTED
+
+
+@pytest.mark.parametrize("has_rolled", [True, False])
+def test_an_append_that_a_rename_meets_before_its_sync_has_an_unknown_outcome(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch, *, has_rolled: bool
+) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        log.create_topic("old", segment_bytes=1 << 20)
+        partition = other.partition("old", 0)
+        sync = partition.log.sync
+
+        def rename_first(end_offset: int) -> None:
+            log.rename_topic("old", "new")
+            sync(end_offset)
+
+        if has_rolled:
+            partition.append([ProducerRecord(b"before")], acks="all")
+            partition.log.roll()
+        monkeypatch.setattr(partition.log, "sync", rename_first)
+        with pytest.raises(OutcomeUnknown, match=r"the topic was renamed \(the records are in it then\) or deleted"):
+            partition.append([ProducerRecord(b"last")], acks="all")
+        assert values(log, "new")[-1] == b"last"
+        assert not log.verify().problems
 
 
 @pytest.mark.parametrize("transactional_id", [None, "t"])

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from pylog.checks import OfOneProcess, refuse_records, require_count, require_whole
 from pylog.codec.format import INT64_MAX
-from pylog.errors import ConfigError, OffsetOutOfRange, OutcomeUnknown
-from pylog.interrupts import own
+from pylog.errors import ConfigError, OffsetOutOfRange
 from pylog.limits import DEFAULT_TIMEOUT_MS, FETCH_BYTES, RECORDS_AT_ONCE
 from pylog.model import AppendResult, OffsetAndTimestamp, OffsetRange, ProducerRecord, Record, TopicPartition
 from pylog.partition.commit_slots import CommitState
@@ -71,10 +70,7 @@ class Partition(OfOneProcess):
                 records, expected_offset=expected_offset, timeout_ms=timeout_ms, process_id=process_id
             )
         if acks != 1:
-            try:
-                self.log.sync(result.last_offset + 1)
-            except own(OffsetOutOfRange) as error:
-                raise OutcomeUnknown(f"appended, and cut again by a failed sync: {error}", **error.facts) from error
+            self.log.sync_appended(result)
         return result
 
     # Reading

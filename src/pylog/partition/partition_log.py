@@ -13,7 +13,16 @@ from typing import Protocol
 
 from pylog.checks import require_whole
 from pylog.codec.batch import BatchView
-from pylog.errors import NotAppended, PylogError, ReadOnlyLog, StorageError
+from pylog.errors import (
+    LogNotFound,
+    NotAppended,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    PylogError,
+    ReadOnlyLog,
+    StorageError,
+    TopicNotFound,
+)
 from pylog.interrupts import own
 from pylog.limits import DEFAULT_TIMEOUT_MS
 from pylog.model import AppendResult, OffsetAndTimestamp, ProducerRecord
@@ -181,6 +190,18 @@ class PartitionLog:
             raise self._read_only()
         self._durability.sync(end_offset, timeout_ms)
         self._notify()
+
+    def sync_appended(self, result: AppendResult) -> None:
+        """Sync what the caller has just appended. ``OutcomeUnknown`` also if it is not here any more."""
+        try:
+            self.sync(result.last_offset + 1)
+        except own(OffsetOutOfRange) as error:
+            raise OutcomeUnknown(f"appended, and cut again by a failed sync: {error}", **error.facts) from error
+        except own(TopicNotFound, LogNotFound) as error:
+            raise OutcomeUnknown(
+                f"appended, but before it was synced the topic was renamed (the records are in it then) or deleted: {error}",
+                **error.facts,
+            ) from error
 
     def settle(self, timeout_ms: int) -> None:
         """Take in what a writer that died in the middle of an append has left, or cut it: as the next append would.

@@ -9,6 +9,7 @@ from pylog.storage.fork import after_fork_in_child
 from pylog.storage.locked import SLEEP_MAX_S, acquire, holding, while_holding
 from pylog.storage.os_filesystem import NETWORK_FILESYSTEMS, OsFileSystem
 from pylog.storage.os_lock import LOCK_KIND
+from pylog.storage.os_sockets import acknowledge_at_once
 from pylog.storage.permissions import PRIVATE_MODE, SHARED_GROUP_MODE
 from pylog.storage.slot_pair import SEQUENCES, latest_slot
 
@@ -26,6 +27,7 @@ __all__ = [
     "OsFileSystem",
     "ReadableFile",
     "Watch",
+    "acknowledge_at_once",
     "acquire",
     "after_fork_in_child",
     "fspath",

@@ -13,7 +13,7 @@ from typing import Any
 
 from pylog.checks import require_count
 from pylog.codec.format import POSITIVE
-from pylog.errors import ConfigError, DeliveryTimeout, OffsetConflict, OffsetOutOfRange, OutcomeUnknown, TopicChanged
+from pylog.errors import ConfigError, DeliveryTimeout, OffsetConflict, TopicChanged
 from pylog.interrupts import own
 from pylog.model import AppendResult, ProducerRecord, RecordMetadata
 from pylog.partition.partition import Partition
@@ -248,12 +248,8 @@ class WritableTable(Table, MutableMapping[Any, Any]):
         return self._store.positions[partition.number].offset
 
     def _make_durable(self, partition: Partition, result: AppendResult) -> None:
-        if not self._is_durable:
-            return
-        try:
-            partition.log.sync(result.last_offset + 1)
-        except own(OffsetOutOfRange) as error:
-            raise OutcomeUnknown(f"appended, and cut again by a failed sync: {error}", **error.facts) from error
+        if self._is_durable:
+            partition.log.sync_appended(result)
 
 
 def _batches(changes: list[Change], limit_bytes: int) -> Iterator[list[Change]]:

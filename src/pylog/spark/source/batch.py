@@ -14,11 +14,12 @@ from pylog.spark.source.plan import plan
 from pylog.spark.source.pushed_filters import wanted_by
 from pylog.spark.source.ranges import PartitionRanges, read_task
 from pylog.spark.source.splits import coalesce
+from pylog.spark.source.worker import ReaderInWorker
 
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(ReaderInWorker, DataSourceReader):
     """Plans tasks by options and filters, and reads them."""
 
     def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:

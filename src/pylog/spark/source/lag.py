@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pylog.errors import ConfigError
 from pylog.interrupts import own
-from pylog.spark.source.stream_offsets import Positions, decode, ids
+from pylog.spark.source.stream_offsets import Positions, behind, decode, ids
 
 if TYPE_CHECKING:
     from pylog.group.descriptions import OffsetChange
@@ -24,12 +24,12 @@ def offsets_behind(progress: Any) -> Positions:
     counts. Sources that are not in Python, or have other offsets, are left out. Gaps (compaction,
     transactions) count, so fewer records may come.
     """
-    behind: Positions = {}
+    found: Positions = {}
     for source in _sources(progress):
         end, latest = decode(_offsets(source, "endOffset")), decode(_offsets(source, "latestOffset"))
-        for partition, offset in latest.items():
-            behind[partition] = max(behind.get(partition, 0), offset - end.get(partition, 0))
-    return behind
+        for partition, offsets in behind(end, latest).items():
+            found[partition] = max(found.get(partition, 0), offsets)
+    return found
 
 
 def commit_progress(log: Log, group: str, progress: Any) -> dict[TopicPartition, OffsetChange]:

@@ -23,6 +23,7 @@ from pylog.spark.source.planning import (
     resolve_offset,
     select_partitions,
     start_offset,
+    warn_of_no_match,
 )
 from pylog.spark.source.splits import sized, split
 
@@ -34,6 +35,8 @@ def plan(options: SourceOptions, wanted: Wanted = Wanted()) -> list[PartitionRan
     """
     directory = LogDirectory(options.path)
     sources = select_partitions(directory, options.selection)
+    if options.selection.pattern and not sources:
+        warn_of_no_match(directory, options)
     for asked in (options.starting, options.ending):
         check_complete(asked, [source.topic_partition for source in sources])
     with closing(Decisions(directory.transactions_root, options.isolation_level)) as decisions:

@@ -23,9 +23,14 @@ T = TypeVar("T")
 
 logger = logging.getLogger("pylog.spark")
 
+_NAMES_MAX = 8
+
 
 def select_partitions(directory: LogDirectory, selection: Selection) -> list[PartitionSource]:
-    """The partitions; internal topics only by name. ``TopicNotFound``, ``InvalidPartition``."""
+    """The partitions; internal topics only by name. ``TopicNotFound``, ``InvalidPartition``.
+
+    A pattern may match any part of a name (``SubscribePatternStrategy`` of Spark's Kafka source).
+    """
     if selection.partitions is not None:
         return [directory.partition(topic_partition) for topic_partition in selection.partitions]
     topics: Sequence[str]
@@ -35,8 +40,18 @@ def select_partitions(directory: LogDirectory, selection: Selection) -> list[Par
         from pylog.catalog.topic import INTERNAL_TOPICS
 
         pattern = re.compile(selection.pattern or ".*")
-        topics = [topic for topic in directory.topics() if topic not in INTERNAL_TOPICS and pattern.fullmatch(topic)]
+        topics = [topic for topic in directory.topics() if topic not in INTERNAL_TOPICS and pattern.search(topic)]
     return [source for topic in topics for source in directory.partitions(topic)]
+
+
+def warn_of_no_match(directory: LogDirectory, options: SourceOptions) -> None:
+    """Warn that ``subscribePattern`` selects no topic, which is no error: one may be created yet."""
+    topics = directory.topics()
+    there = ", ".join(topics[:_NAMES_MAX]) + ", …" * (len(topics) > _NAMES_MAX) or "none"
+    logger.warning(
+        "subscribePattern %r finds no topic in %s, so nothing is read; its topics: %s",
+        options.selection.pattern, options.path, there,
+    )  # fmt: skip
 
 
 def check_complete(asked: OffsetOption, partitions: list[TopicPartition]) -> None:

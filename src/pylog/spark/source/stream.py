@@ -7,9 +7,11 @@ state that must survive it: Spark writes them into the checkpoint and replays a 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
+from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -46,6 +48,7 @@ from pylog.spark.source.splits import coalesce, sized, split
 from pylog.spark.source.stream_offsets import Positions
 from pylog.spark.source.trigger_limits import Range, share_of_bytes, share_of_offsets
 from pylog.spark.source.watched_partitions import WatchedPartitions
+from pylog.spark.source.worker import ReaderInWorker
 
 logger = logging.getLogger("pylog.spark")
 
@@ -54,7 +57,7 @@ _ANOTHER_TOPIC = "the topic was deleted, and created again, or repartitioned: al
 There = Mapping[TopicPartition, tuple[PartitionSource, CommitState]]
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(ReaderInWorker, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Methods check the options: Spark reports an error of ``__init__`` under another name."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, clock: Clock | None = None) -> None:
@@ -109,12 +112,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ids, known_ids = _ids(there), stream_offsets.ids(start)
         recreated = {p: 0 for p in positions if p in there and _differ(ids, known_ids, p.topic)}
         readable = {p: self._readable(published) for p, (_, published) in there.items()}
-        self._latest = stream_offsets.encode({p: offsets.end for p, offsets in readable.items()}, ids)
         self._check_for_loss(positions, recreated, there, readable)
         starts = self._starts(positions | recreated, there, readable)
         ends = self._up_to_target(starts, {p: max(offsets.end, starts.get(p, 0)) for p, offsets in readable.items()})
         if not isinstance(limit, ReadAllAvailable):
             ends = self._limited(starts, ends, readable, there)
+        latest = {p: offsets.end for p, offsets in readable.items()}
+        self._latest = stream_offsets.report(latest, ids, self._options.path, ends)
         if start == self._initial:  # Spark must record where the query started, even without records
             return stream_offsets.encode(ends, ids, positions)
         if recreated:
@@ -123,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if ends == positions and is_known else stream_offsets.encode(ends, ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """What was readable when Spark last asked, without limits: for the query's progress."""
+        """What was readable when Spark last asked, without limits, and the lag: for the query's progress."""
         return self._latest
 
     def _readable(self, published: CommitState) -> OffsetRange:
@@ -225,9 +229,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [PartitionRanges(task) for task in coalesce(split(planned, splitting), splitting)]
 
     def stop(self) -> None:
-        """The query has ended."""
+        """The query has ended. Spark calls this last, and ends the process."""
         if "_watched" in self.__dict__:
             self._watched.close()
+        if isinstance(sys.exc_info()[1], EOFError):
+            sys.excepthook = _all_but_broken_pipes
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition, arrow_schema(self._schema, include_headers=self._options.include_headers))
@@ -250,6 +256,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topic_partition,
             fails=self._options.fail_on_data_loss, offset=position, cause=cause,
         )  # fmt: skip
+
+
+def _all_but_broken_pipes(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """After a driver has stopped a query, PySpark fails to report to it that it is gone."""
+    if not issubclass(kind, BrokenPipeError | ConnectionResetError):
+        sys.__excepthook__(kind, error, traceback)
 
 
 def _ids(there: There) -> dict[str, str]:

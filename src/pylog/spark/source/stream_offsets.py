@@ -5,6 +5,9 @@
 ``"$ids"`` detects a recreated topic. ``"$from"`` records the start of a batch that does not start
 at the previous end: the first one, because Spark asks for the start again on a replay and
 ``latest`` may have moved, and one that reaches a recreated topic.
+
+A query's progress has two more entries in ``latestOffset``, because PySpark has no other place for
+them: ``"$path"``, the log, and ``"$metrics"``, the lag under the names of Spark's Kafka source.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from pylog.errors import ConfigError
 from pylog.model import TopicPartition
 from pylog.spark.source.offset_options import is_int
 
-FROM, IDS = "$from", "$ids"  # not valid names of topics
+FROM, IDS, PATH, METRICS = "$from", "$ids", "$path", "$metrics"  # not valid names of topics
 
 Positions = dict[TopicPartition, int]
 Ids = Mapping[str, str]
@@ -37,6 +40,19 @@ def encode(
     return found
 
 
+def report(latest: Positions, ids: Ids, path: str, taken: Positions) -> dict[str, Any]:
+    """For a query's progress: what is readable, of which log, and how far the query is behind."""
+    lags = behind(taken, latest).values()
+    metrics = {"min": min(lags), "max": max(lags), "avg": sum(lags) / len(lags)} if lags else {}
+    named = {f"{kind}OffsetsBehindLatest": value for kind, value in metrics.items()}
+    return {**encode(latest, ids), PATH: path, METRICS: named}
+
+
+def behind(taken: Positions, latest: Positions) -> Positions:
+    """The readable offsets that were not taken; a partition that is not in ``taken`` is new."""
+    return {partition: offset - taken.get(partition, 0) for partition, offset in latest.items()}
+
+
 def _by_topic(positions: Mapping[TopicPartition, int]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for (topic, partition), offset in sorted(positions.items()):
@@ -51,7 +67,7 @@ def decode(offsets: Mapping[str, Any]) -> Positions:
     return {
         partition: offset
         for topic, numbers in offsets.items()
-        if topic not in (FROM, IDS)
+        if topic not in (FROM, IDS, PATH, METRICS)
         for partition, offset in _of_topic(topic, numbers).items()
     }
 

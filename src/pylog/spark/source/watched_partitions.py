@@ -14,7 +14,7 @@ from pylog.partition.commit_slots import CommitState
 from pylog.spark.source.decisions import Decisions
 from pylog.spark.source.directory import LogDirectory, PartitionSource
 from pylog.spark.source.options import SourceOptions
-from pylog.spark.source.planning import select_partitions
+from pylog.spark.source.planning import select_partitions, warn_of_no_match
 
 _OPEN_MAX = 256  # descriptors kept; further partitions are opened each time
 
@@ -47,6 +47,7 @@ class WatchedPartitions:
         self._watched: dict[TopicPartition, WatchedPartition] = {}
         self._decisions = Decisions(None, options.isolation_level)
         self.missing: list[PylogError] = []
+        self._has_warned = False  # of a pattern without a topic
 
     def published(self) -> dict[TopicPartition, tuple[PartitionSource, CommitState]]:
         """All partitions that exist now."""
@@ -95,4 +96,7 @@ class WatchedPartitions:
                 found += select_partitions(directory, one)
             except own(TopicNotFound, InvalidPartition) as error:
                 self.missing.append(error)
+        if self._options.selection.pattern and not (found or self._has_warned):
+            warn_of_no_match(directory, self._options)
+            self._has_warned = True
         return found

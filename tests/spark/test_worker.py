@@ -1,0 +1,110 @@
+"""Processes of Spark with a reader: a task comes without delay, and a planner ends in silence."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from pylog.spark.source.batch import batch_reader
+from pylog.spark.source.options import SourceOptions
+from pylog.spark.source.schema import arrow_schema, spark_schema
+from pylog.spark.source.stream import StreamReader
+from pylog.storage import acknowledge_at_once
+
+EXCHANGES_MAX = 20
+
+pytestmark = pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="Linux only")
+
+
+@pytest.fixture
+def worker() -> Iterator[socket.socket]:
+    """A worker's end of a connection on which the kernel delays acknowledgements."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        driver = socket.create_connection(server.getsockname())
+        connection, _ = server.accept()
+        with driver, connection:
+            for _ in range(EXCHANGES_MAX):  # who answers is taken for one whose answers carry acknowledgements
+                driver.sendall(b"task")
+                connection.recv(4)
+                connection.sendall(b"rows")
+                driver.recv(4)
+            assert is_delayed(connection)
+            yield connection
+
+
+def is_delayed(connection: socket.socket) -> bool:
+    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) == 0
+
+
+def batch() -> object:
+    return batch_reader(
+        SourceOptions.parse({"path": "/log"}), arrow_schema(spark_schema(include_headers=False), include_headers=False)
+    )
+
+
+def stream() -> object:
+    return StreamReader({"path": "/log"}, spark_schema(include_headers=False))
+
+
+@pytest.mark.parametrize("reader", [batch, stream])
+def test_a_reader_that_comes_to_a_worker_is_acknowledged_at_once(
+    worker: socket.socket, reader: Callable[[], object]
+) -> None:
+    sent = pickle.dumps(reader())
+    assert is_delayed(worker)
+    found = pickle.loads(sent)
+    assert not is_delayed(worker)
+    assert vars(found).keys() == vars(reader()).keys()
+
+
+def test_other_descriptors_stay_as_they_are(worker: socket.socket) -> None:
+    pair = socket.socketpair()
+    reading, writing = os.pipe()
+    before = os.listdir("/proc/self/fd")
+    acknowledge_at_once()
+    assert os.listdir("/proc/self/fd") == before
+    os.write(writing, b"x")
+    pair[0].sendall(b"x")
+    assert os.read(reading, 1) == pair[1].recv(1) == b"x"
+    os.close(reading), os.close(writing)
+    for end in pair:
+        end.close()
+
+
+STOPPED = """
+from pylog.spark.source.schema import spark_schema
+from pylog.spark.source.stream import StreamReader
+reader = StreamReader({"path": "/log"}, spark_schema(include_headers=False))
+try:
+    try:
+        raise %s
+    finally:
+        reader.stop()
+except Exception:
+    raise %s
+"""  # what python_streaming_source_runner.py of PySpark does
+
+
+@pytest.mark.parametrize(
+    ("at_the_end", "follows", "is_shown"),
+    [
+        ("EOFError", "BrokenPipeError", False),
+        ("EOFError", "ConnectionResetError", False),
+        ("EOFError", "ValueError", True),
+        ("ValueError", "BrokenPipeError", True),
+    ],
+)
+def test_a_planner_whose_driver_has_stopped_the_query_prints_nothing(
+    at_the_end: str, follows: str, *, is_shown: bool
+) -> None:
+    program = STOPPED % (at_the_end, follows)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (follows in done.stderr, bool(done.stderr)) == (is_shown, is_shown)
+    assert done.returncode == 1
