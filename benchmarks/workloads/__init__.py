@@ -24,6 +24,7 @@ from benchmarks.workloads import (
     size,
     spark,
     spark_stream,
+    spark_write,
     table,
     transactions,
 )
@@ -48,6 +49,7 @@ _MODULES = (
     compaction,
     spark,
     spark_stream,
+    spark_write,
 )
 
 WORKLOADS: dict[str, Workload] = {
