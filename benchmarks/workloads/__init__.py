@@ -25,6 +25,7 @@ from benchmarks.workloads import (
     size,
     spark,
     spark_stream,
+    spark_write,
     table,
     transactions,
 )
@@ -50,6 +51,7 @@ _MODULES = (
     housekeeping,
     spark,
     spark_stream,
+    spark_write,
 )
 
 WORKLOADS: dict[str, Workload] = {

@@ -20,7 +20,7 @@ from benchmarks.settings import Scale
 from benchmarks.workload import Contender, Figure, Measure, Value, Workload
 from benchmarks.workloads import WORKLOADS
 
-ON_SPARK = ("spark", "spark_stream")  # each starts sessions of its own
+ON_SPARK = ("spark", "spark_stream", "spark_write")  # each starts sessions of its own
 SLOW_TO_START = ("Kafka",)  # a broker in Java takes ten seconds
 
 

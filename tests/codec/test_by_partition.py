@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pylog.codec import RecordEncoder, by_partition
 from pylog.codec.format import MURMUR2, MURMUR3
-from pylog.errors import RecordTooLarge
+from pylog.errors import ConfigError, RecordTooLarge
 from tests.codec.conftest import implementation
 
 KEYS = st.lists(st.none() | st.binary(max_size=80), max_size=40)
@@ -79,6 +79,15 @@ def test_groups_hold_each_place_once_in_order(codec: ModuleType, seed: int) -> N
         items = [object() for _ in partitions]
         for some in (items, tuple(items)):
             assert codec.pick(some, order) == [items[place] for place in order]
+        times = array("q", [random.randrange(-(2**63), 2**63) for _ in partitions])
+        assert codec.pick_times(times, order) == array("q", [times[place] for place in order])
+
+
+def test_only_times_that_are_there_are_picked(codec: ModuleType) -> None:
+    with pytest.raises(IndexError):
+        codec.pick_times(array("q", [1, 2]), array("i", [0, 2]))
+    with pytest.raises(ConfigError):
+        codec.pick_times(array("i", [1, 2]), array("i", [0, 1]))
 
 
 @pytest.mark.parametrize("wrong", [-1, 3, 2**31 - 1])

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from array import array
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -414,6 +415,56 @@ def test_entering_many_is_entering_each_until_one_does_not_fit(
     assert many.try_append_many(TS0, values, keys, start, stop) == (1, index - start)
     assert state(many) == state(one)
     assert take_payload(many) == take_payload(one)
+
+
+@given(st.lists(st.integers(0, 2**63 - 1) | st.integers(TS0, TS0 + 99), max_size=40), st.integers(100, 900), st.data())
+def test_entering_many_with_a_time_each_is_entering_each(
+    codec: ModuleType, times: list[int], limit: int, data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, len(times)))
+    stop = data.draw(st.integers(start, len(times)))
+    is_first, each = data.draw(st.booleans()), array("q", times)
+    values = [b"%d" % number for number in range(len(times))]
+    one, many, extended = (codec.RecordEncoder(limit) for _ in range(3))
+    for encoder in () if is_first else (one, many, extended):
+        encoder.append(TS0, b"first", b"", ())
+    index = start
+    while index < stop and one.append(times[index], values[index], values[index], ()):
+        index += 1
+    assert many.try_append_many(each, values, values, start, stop) == (0 if is_first else 1, index - start)
+    assert extended.extend(each, values, values, start, stop) == index
+    assert state(one) == state(many) == state(extended)
+    assert one.min_timestamp_ms == many.min_timestamp_ms == extended.min_timestamp_ms
+    if one.count:
+        assert take_payload(one) == take_payload(many) == take_payload(extended)
+
+
+def test_entering_many_ends_before_a_wrong_time_of_an_array_and_extending_names_it(codec: ModuleType) -> None:
+    encoder, values = codec.RecordEncoder(LIMIT), [b"a", b"b", b"c"]
+    times = array("q", [TS0, TS0 + 1, -1])
+    assert encoder.try_append_many(times, values, None, 0, 3) == (0, 2)
+    before = state(encoder)
+    assert encoder.try_append_many(times, values, None, 2, 3) == (2, 0)
+    with pytest.raises(InvalidTimestamp, match="timestamp -1,") as caught:
+        encoder.extend(times, values, None, 0)
+    assert caught.value.facts["index"] == 2
+    assert state(encoder) == before
+
+
+@pytest.mark.parametrize(
+    "times", [array("q", [1, 2]), array("q"), array("i", [1, 2, 3]), array("d", [1.0, 2.0, 3.0]), array("Q", [1, 2, 3])]
+)
+def test_times_of_another_kind_or_too_few_of_them_are_refused(codec: ModuleType, times: Any) -> None:
+    encoder, values = codec.RecordEncoder(LIMIT), [b"a", b"b", b"c"]
+    for refused in (
+        lambda: encoder.try_append_many(times, values, None, 0, 3),
+        lambda: encoder.try_append_many(array("q", [1, 2, 3]), values, None, 2, 1),
+        lambda: encoder.try_append_many(array("q", [1, 2, 3]), values, None, -1, 2),
+        lambda: encoder.extend(times, values, None, 0),
+    ):
+        with pytest.raises(ConfigError, match=r"timestamps for the values"):
+            refused()
+    assert state(encoder) == (0, 0, -1, -1)
 
 
 @pytest.mark.parametrize("other", ["text", bytearray(b"v"), memoryview(b"v"), 5], ids=repr)

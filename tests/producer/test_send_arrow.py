@@ -338,7 +338,7 @@ def test_a_topic_deleted_in_the_midst_ends_the_call_at_its_row(monkeypatch: pyte
 # How it goes about it
 
 
-def test_plain_rows_and_long_runs_go_in_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_without_headers_and_long_runs_of_them_go_in_bulk(monkeypatch: pytest.MonkeyPatch) -> None:
     log = FakeLog(partitions=3)
     one_by_one: list[tuple[int, int]] = []
     send_rows = TableSender._send_rows
@@ -354,12 +354,63 @@ def test_plain_rows_and_long_runs_go_in_bulk(monkeypatch: pytest.MonkeyPatch) ->
         producer.send_arrow(
             "t", pa.table({**plain, "timestamp": [5] * 50 + [6] * 50, "headers": pa.nulls(100, HEADERS)})
         )
+        producer.send_arrow("t", pa.table({**plain, "timestamp": range(100)}))
+        producer.send_arrow("t", pa.table({**plain, "timestamp": [None if n % 3 else n for n in range(100)]}))
         assert one_by_one == []
-        times = [1, 2, *[3] * 20, *range(4, 20), *[20] * 62]
-        producer.send_arrow("t", pa.table({**plain, "timestamp": times}))
-        headers = [[{"key": "h", "value": b""}] if n == 40 else None for n in range(100)]
+        headers = [[{"key": "h", "value": b""}] if n in (1, 30, 40) else None for n in range(100)]
         producer.send_arrow("t", pa.table({**plain, "headers": pa.array(headers, HEADERS)}))
-    assert one_by_one == [(0, 2), (22, 38), (40, 41)]
+    assert one_by_one == [(0, 2), (30, 41)]
+
+
+@pytest.mark.parametrize("names", [("value",), ("value", "key"), ("value", "headers")], ids=str)
+def test_each_delivery_has_its_rows_own_time(names: tuple[str, ...]) -> None:
+    log = FakeLog(partitions=3)
+    columns = {name: [b"%d" % n for n in range(-3, 100)] for name in ("value", "key")}
+    columns["headers"] = pa.array([[{"key": "h", "value": b""}] if n % 40 == 20 else None for n in range(103)], HEADERS)
+    plain = {name: columns[name] for name in names}
+    times = [None if n % 7 == 0 else 10_000 - n for n in range(-3, 100)]
+    with log.producer(batch_bytes=400) as producer:
+        for some in ([time or 5 for time in times], times):
+            sliced = pa.table({**plain, "timestamp": pa.array(some, pa.timestamp("ms"))}).slice(3)
+            some = some[3:]  # noqa: PLW2901 - what is left
+            deliveries = producer.send_arrow("t", sliced)
+            producer.flush()
+            for number, delivery in enumerate(deliveries):
+                found = delivery.result()
+                record = log.partition("t", found.partition).records[found.offset]
+                assert record.value == b"%d" % number
+                assert record.timestamp_ms == found.timestamp_ms
+                assert found.timestamp_ms == some[number] or some[number] is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (pa.int64(), -1), (pa.uint64(), 2**63), (pa.timestamp("s"), 2**63 // 1000 + 1), (pa.timestamp("us"), -1),
+        (pa.timestamp("ns"), -1), (pa.int8(), -128),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("with_null", [False, True])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_time_that_no_record_can_have_is_refused_with_its_row(
+    kind: pa.DataType, wrong: int, with_null: bool, keyed: bool
+) -> None:
+    log = FakeLog(partitions=3)
+    times = [*range(50), wrong, 1, None if with_null else 2, wrong]
+    storage = pa.int64() if pa.types.is_timestamp(kind) else kind
+    columns: dict[str, Any] = {
+        "value": [b"%d" % n for n in range(54)],
+        "timestamp": pa.array(times, storage).view(kind),
+    }
+    if keyed:
+        columns["key"] = columns["value"]
+    with log.producer() as producer:
+        with pytest.raises(InvalidTimestamp, match=r"timestamp -?\d+, expected whole milliseconds") as caught:
+            producer.send_arrow("t", pa.table(columns))
+        assert caught.value.index == 50
+    found = [record.value for number in range(3) for record in log.partition("t", number).records]
+    assert sorted(found, key=int) == columns["value"][:50]
 
 
 @pytest.mark.parametrize("kind", TEXTS, ids=str)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from pylog.errors import (
 from pylog.group.position import POSITION
 from pylog.model import OffsetAndMetadata, ProducerRecord
 from pylog.partition.read.undecided import Outcome
+from pylog.producer import encoded
 from pylog.producer.encoded import EncodedProducer
 from pylog.producer.partitioner import KEY_HASHES
 from pylog.spark.sink import directory as sink_directory
@@ -444,9 +446,17 @@ def test_a_live_driver_has_time_for_what_it_writes(log: Log, monkeypatch: pytest
         ("sync", "orders-0/0", io_error("x")),
     ],
 )
+@pytest.mark.parametrize("large_bytes", [1, encoded.LARGE_BYTES])
 def test_what_a_disk_refuses_before_the_decision_was_never_there(
-    log: Log, sink_id: str, operation: str, part: str, error: StorageError
+    log: Log,
+    sink_id: str,
+    operation: str,
+    part: str,
+    error: StorageError,
+    large_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(encoded, "LARGE_BYTES", large_bytes)
     driver = Driver(log.path, sink_id, refuses(operation, part, error, times=100))
     messages = [driver.stage([b"a"])]
     with pytest.raises((StorageFull, TransactionAborted)) as caught:
@@ -456,6 +466,44 @@ def test_what_a_disk_refuses_before_the_decision_was_never_there(
     assert values(log) == [[]]
     Driver(log.path, sink_id).write([[b"a"]])
     assert values(log) == [[b"a"]]
+
+
+def test_a_large_commit_is_appended_by_several_threads_and_each_partition_in_order(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoded, "LARGE_BYTES", 1)
+    log.create_topic("bills", partitions=6)
+    original, seen, are_two = EncodedProducer._append_all, set(), threading.Event()
+
+    def met(*given: Any) -> None:
+        seen.add(threading.get_ident())
+        if len(seen) > 1:
+            are_two.set()
+        assert are_two.wait(60)
+        original(*given)
+
+    monkeypatch.setattr(EncodedProducer, "_append_all", met)
+    driver = Driver(log.path, topic="bills", partitioner="round_robin", batchBytes=100)
+    tasks = [[b"%d-%03d" % (task, row) for row in range(90)] for task in range(3)]
+    driver.write(tasks)
+    found = values(log, "bills")
+    assert sorted(value for partition in found for value in partition) == sorted(row for rows in tasks for row in rows)
+    assert all(partition == sorted(partition) and len(partition) > 30 for partition in found)
+
+
+@pytest.mark.parametrize("failing", range(3))
+def test_a_large_commit_ends_with_the_error_of_one_partition(
+    log: Log, failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoded, "LARGE_BYTES", 1)
+    log.create_topic("bills", partitions=3)
+    driver = Driver(log.path, SAVE, refuses("pwrite", f"bills-{failing}/0", full("x")), topic="bills")
+    rows = [{"value": b"%d" % number, "partition": number % 3} for number in range(9)]
+    with pytest.raises(StorageFull):
+        driver.write([rows])
+    assert values(log, "bills") == [[], [], []]
+    driver.write([rows])
+    assert values(log, "bills") == [[b"%d" % number for number in (at, at + 3, at + 6)] for at in range(3)]
 
 
 def test_a_commit_that_a_disk_takes_late_stands(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from struct import pack
@@ -15,14 +16,14 @@ from pylog import Log
 from pylog.codec.checksum import crc32c
 from pylog.errors import CorruptRecord, CorruptSegment, PylogError
 from pylog.spark.sink.directory import SinkDirectory
-from pylog.spark.sink.staging import Staged, Target, staged_batches
+from pylog.spark.sink.staging import Staged, StagedFile, Target, parts_of, staged_batches
 from pylog.storage import OsFileSystem
 from tests.arrow.rows import CORNERS, view_of
 from tests.spark.writing import QUERY, Driver, values
 
 NAME = f"0-1-{32 * 'a'}.staged"
 TARGET = Target("orders", "id", 3)
-HEAD = b"PYLGSTGD" + pack(">h", 1)
+HEAD = b"PYLGSTGD" + pack(">h", 1)  # of earlier builds: here the checksum covers all bytes
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,10 @@ def changed(position: int, value: bytes) -> bytes:
 def read(place: SinkDirectory, data: bytes, **said: Any) -> list[Target]:
     Path(place.file(NAME)).write_bytes(data)
     staged = Staged(NAME, said.get("size", len(data)), said.get("crc", crc32c(data)))
-    return [found.target for found in staged_batches(place, staged)]
+    found = [target for target, _, _ in staged_batches(place, staged)]
+    parts = parts_of(place, staged)
+    assert {part.target: len(list(part.batches(place))) for part in parts} == Counter(found)
+    return found
 
 
 def test_a_staged_file_is_what_the_layout_says(place: SinkDirectory) -> None:
@@ -67,7 +71,7 @@ def test_a_staged_file_is_what_the_layout_says(place: SinkDirectory) -> None:
     ("data", "problem"),
     [
         (b"", "10 bytes expected"),
-        (b"PYLGSTGD" + pack(">h", 2), "does not begin as a staged file of this version"),
+        (b"PYLGSTGD" + pack(">h", 3), "does not begin as a staged file of this version"),
         (HEAD + b"\1", "5 bytes expected"),
         (HEAD + frame(1, b"", 2**32 - 1), "a frame of kind 1"),
         (HEAD + partition() + frame(2, b"", 2**32 - 1), "expected, it ends at"),
@@ -107,6 +111,25 @@ def test_any_flipped_byte_of_a_staged_file_is_found(place: SinkDirectory, data: 
     whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises((CorruptSegment, CorruptRecord)):
         read(place, bytes(whole), crc=crc)
+
+
+@given(st.data())
+def test_any_flipped_byte_of_a_file_that_was_staged_now_is_found(place: SinkDirectory, data: st.DataObject) -> None:
+    file, first = StagedFile(place, 0, 1), bytearray(view_of(CORNERS).buffer)
+    file.append(TARGET, first, 7)
+    file.append(TARGET._replace(partition=4), first, 8)
+    file.append(TARGET, first, 9)
+    staged = file.finish()
+    assert staged is not None
+    found = [(part.target.partition, list(part.batches(place))) for part in parts_of(place, staged)]
+    assert found == [(3, [(first, 7), (first, 9)]), (4, [(first, 8)])]
+    path = Path(place.file(staged.name))
+    whole = bytearray(path.read_bytes())
+    whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(whole)
+    with pytest.raises((CorruptSegment, CorruptRecord)):
+        [list(part.batches(place)) for part in parts_of(place, staged)]
+    path.unlink()
 
 
 # In a commit

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from pylog import Log
+from pylog.producer import encoded
 from tests.conftest import java_problem
 from tests.spark.writing import Driver, values
 
@@ -45,7 +46,11 @@ def test_every_row_is_in_the_log_once_however_often_the_driver_is_killed(tmp_pat
     assert found == Counter(f"{number}-{row}".encode() for number in range(FILES) for row in range(ROWS))
 
 
-def test_every_row_is_in_the_log_once_however_often_a_driver_without_spark_is_killed(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("large_bytes", [1, encoded.LARGE_BYTES])
+def test_every_row_is_in_the_log_once_however_often_a_driver_without_spark_is_killed(
+    tmp_path: Path, seed: int, large_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoded, "LARGE_BYTES", large_bytes)
     drawn = random.Random(seed)
     batches = 12 * KILLS
     with Log(tmp_path / "log") as log:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from pylog.codec.format import INT64_MAX
 from pylog.errors import ConfigError
 from pylog.model import Header
 
@@ -23,12 +25,15 @@ _PER_MS = {"us": 1_000, "ns": 1_000_000}
 
 
 class Rows(NamedTuple):
-    """Rows as lists of equal length. None for a column that is missing or has only nulls."""
+    """Rows as lists of equal length. None for a column that is missing or has only nulls.
+
+    The timestamps are an ``array("q")`` if each row has one that a record can have.
+    """
 
     values: list[bytes | None]
     keys: list[bytes | None] | None
     partitions: list[int | None] | None
-    timestamps_ms: list[int | None] | None
+    timestamps_ms: array[int] | list[int | None] | None
     headers: list[Sequence[Header]] | None
 
 
@@ -190,18 +195,19 @@ def _bytes(array: pa.Array) -> list[bytes | None]:
     return found
 
 
-def _milliseconds(array: pa.Array) -> list[int | None]:
-    """Finer units are truncated. The codec finds values that are out of range, with their row."""
-    kind = array.type
-    if not types.is_timestamp(kind):
-        whole: list[int | None] = array.to_pylist()
-        return whole
-    times = array.view(pa.int64()).to_pylist()
-    if kind.unit in ("s", "ms"):
-        factor = 1_000 if kind.unit == "s" else 1
-        return [None if time is None else time * factor for time in times]
-    per_ms = _PER_MS[kind.unit]
-    return [None if time is None else time // per_ms for time in times]
+def _milliseconds(column: pa.Array) -> array[int] | list[int | None]:
+    """Finer units are truncated."""
+    kind = column.type
+    numbers = column.view(pa.int64()) if types.is_timestamp(kind) else column
+    unit = kind.unit if types.is_timestamp(kind) else "ms"
+    factor, divisor = (1_000 if unit == "s" else 1), _PER_MS.get(unit, 1)
+    bounds = pc.min_max(numbers).as_py()
+    if numbers.null_count or bounds["min"] < 0 or bounds["max"] > INT64_MAX // factor:
+        return [None if time is None else time * factor // divisor for time in numbers.to_pylist()]
+    whole = pc.divide(pc.multiply(numbers.cast(pa.int64()), factor), divisor)
+    found = array("q")
+    found.frombytes(memoryview(whole.buffers()[1])[8 * whole.offset : 8 * (whole.offset + len(whole))])
+    return found
 
 
 def _headers(array: pa.Array) -> list[Sequence[Header]]:

@@ -40,6 +40,7 @@ try:
         microseconds,
         murmur2,
         pick,
+        pick_times,
         read_header,
         stamp,
         without_expired,
@@ -48,7 +49,7 @@ try:
 
     COMPILED = True  # pragma: no cover - scripts/coverage measures with the readable codec
 except ImportError:
-    from pylog.codec.by_partition import choose_partitions, count_plain, group_by_partition, murmur2, pick
+    from pylog.codec.by_partition import choose_partitions, count_plain, group_by_partition, murmur2, pick, pick_times
     from pylog.codec.columns import microseconds
     from pylog.codec.header import read_header, stamp, write_header
     from pylog.codec.key_map import KeyMap
@@ -78,6 +79,7 @@ __all__ = [
     "microseconds",
     "murmur2",
     "pick",
+    "pick_times",
     "read_header",
     "stamp",
     "without_expired",

@@ -4,6 +4,7 @@ from pylog.codec.by_partition import count_plain as count_plain
 from pylog.codec.by_partition import group_by_partition as group_by_partition
 from pylog.codec.by_partition import murmur2 as murmur2
 from pylog.codec.by_partition import pick as pick
+from pylog.codec.by_partition import pick_times as pick_times
 from pylog.codec.columns import microseconds as microseconds
 from pylog.codec.header import read_header as read_header
 from pylog.codec.header import stamp as stamp

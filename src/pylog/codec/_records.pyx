@@ -7,6 +7,7 @@ encoder's buffer is kept while Python code may run. Bytes that were not written 
 """
 
 cimport cython
+from cpython.array cimport array
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -243,6 +244,15 @@ cdef int64_t as_timestamp(object timestamp_ms) except -1:
     return value
 
 
+cdef View times_of(object timestamp_ms, Py_ssize_t start, Py_ssize_t stop):
+    """The memory of an array of timestamps; None if all records have the same one."""
+    if type(timestamp_ms) is not array:
+        return None
+    if timestamp_ms.typecode != "q" or not 0 <= start <= stop <= len(timestamp_ms):
+        raise faults.unusable_times(timestamp_ms.typecode, len(timestamp_ms), start, stop)
+    return view_of(timestamp_ms)
+
+
 cdef bytes encode_headers(object headers):
     cdef Py_ssize_t size, name_size
     cdef uint8_t *at
@@ -376,7 +386,8 @@ cdef class RecordEncoder:
         self.closed = False
 
     def try_append_many(self, timestamp_ms, values, keys, Py_ssize_t start, Py_ssize_t stop):
-        cdef int64_t timestamp = as_timestamp(timestamp_ms)
+        cdef View times = times_of(timestamp_ms, start, stop)
+        cdef int64_t timestamp = as_timestamp(timestamp_ms) if times is None else 0
         cdef Py_ssize_t index = start
         cdef Mark mark = self.mark()
         cdef PyObject *key = <PyObject *>None
@@ -386,6 +397,10 @@ cdef class RecordEncoder:
             return mark.count, 0
         try:
             while index < stop:
+                if times is not None:
+                    timestamp = (<const int64_t *>times.memory.buf)[index]
+                    if timestamp < 0:
+                        break
                 value = borrow(values, index)
                 if keys is not None:
                     key = borrow(keys, index)
@@ -407,14 +422,23 @@ cdef class RecordEncoder:
     def extend(self, timestamp_ms, values, keys, Py_ssize_t start, stop=None):
         cdef Py_ssize_t end = len(values) if stop is None else min(stop, len(values))
         cdef Py_ssize_t index = start
-        cdef int64_t timestamp
+        cdef int64_t timestamp = 0
+        cdef View times
         cdef Mark mark = self.mark()
         cdef uint64_t generation = self.generation
         if not 0 <= start <= end or (keys is not None and len(keys) != len(values)):
             raise faults.unusable_slice(end, end if keys is None else len(keys), start)
-        timestamp = as_timestamp(timestamp_ms)
+        times = times_of(timestamp_ms, start, end)
+        if times is None:
+            timestamp = as_timestamp(timestamp_ms)
         try:
-            while index < end and self.put_item(timestamp, values, keys, index):
+            while index < end:
+                if times is not None:
+                    timestamp = (<const int64_t *>times.memory.buf)[index]
+                    if timestamp < 0:
+                        raise faults.unusable_timestamp(timestamp)
+                if not self.put_item(timestamp, values, keys, index):
+                    break
                 index += 1
         except BaseException as error:
             if self.generation == generation:  # else the records were taken in between
@@ -1157,6 +1181,20 @@ def pick(items, order):
     for index in range(view.memory.len // 4):
         item = borrow(items, (<const int32_t *>view.memory.buf)[index])
         picked.append(items[(<const int32_t *>view.memory.buf)[index]] if item == NULL else <object>item)
+    return picked
+
+
+def pick_times(times, order):
+    cdef View view = view_of(order), source = times_of(times, 0, len(times)), space
+    cdef Py_ssize_t index, count = view.memory.len // 4
+    cdef int32_t place
+    picked = array("q", bytes(8 * count))
+    space = view_of(picked, PyBUF_WRITABLE)
+    for index in range(count):
+        place = (<const int32_t *>view.memory.buf)[index]
+        if not 0 <= place < source.memory.len // 8:
+            raise IndexError(place)
+        (<int64_t *>space.memory.buf)[index] = (<const int64_t *>source.memory.buf)[place]
     return picked
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 import mmh3
 
 from pylog.codec.format import HEADER_BYTES, MAX_FRAMING_BYTES, MURMUR2, MURMUR3, POSITIVE
+from pylog.codec.times import times_of
 
 T = TypeVar("T")
 
@@ -95,6 +96,12 @@ def group_by_partition(partitions: array[int], count: int) -> tuple[array[int], 
 def pick(items: Sequence[T], order: array[int]) -> list[T]:
     """The items at these indexes, in this order."""
     return [items[place] for place in order]
+
+
+def pick_times(times: array[int], order: array[int]) -> array[int]:
+    """The same of timestamps in an ``array("q")``."""
+    time_of = times_of(times, 0, len(times))
+    return array("q", [time_of(place) for place in order])
 
 
 def count_plain(values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, limit_bytes: int) -> int:

@@ -152,6 +152,12 @@ def unusable_slice(values: int, keys: int, start: int) -> ConfigError:
     return ConfigError(f"{keys} keys for {values} values from {start}, expected as many keys, and a start among them")
 
 
+def unusable_times(typecode: str, length: int, start: int, stop: int) -> ConfigError:
+    return ConfigError(
+        f"an array({typecode!r}) of {length} timestamps for the values {start} to {stop}, expected array('q'), one a value"
+    )
+
+
 def locate(error: BaseException, index: int) -> None:
     """Add the index of the faulty value to ``error``."""
     if isinstance(error, PylogError):

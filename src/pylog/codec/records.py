@@ -7,6 +7,7 @@ both.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 
 from pylog.clock import machine_ns
@@ -17,7 +18,7 @@ from pylog.codec.format import HEADER_BYTES, INT32_MAX, INT64_MAX, MAX_HEADERS, 
 from pylog.codec.framing import Payload, read_bounds, read_fields, read_headers
 from pylog.codec.least_time import least_timestamp_ms  # noqa: F401 - as in _records.pyx
 from pylog.codec.receipt import R, Receipt  # noqa: F401 - as in _records.pyx
-from pylog.codec.times import NO_TIMES, Times
+from pylog.codec.times import NO_TIMES, Times, times_of
 from pylog.codec.varint import SECOND_BYTE, UNZIGZAG, long_varint
 from pylog.interrupts import own
 from pylog.model import Header, Headers, Record
@@ -113,7 +114,7 @@ class RecordEncoder:
 
     def try_append_many(
         self,
-        timestamp_ms: int,
+        timestamp_ms: int | array[int],
         values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None,
         start: int,
@@ -121,25 +122,26 @@ class RecordEncoder:
     ) -> tuple[int, int]:
         """Append records of ``values[start:stop]``; returns the first one's index, and the count.
 
-        Stops before a record that does not fit or has another type than ``bytes`` or None, or if
-        another thread appends first. ``try_append`` and ``extend`` report the reason. Raises like
-        ``append``; then nothing was appended.
+        An ``array("q")`` has a timestamp for each value. Stops before a record that does not fit,
+        has another type than ``bytes`` or None or a wrong time of an array, or if another thread
+        appends first. ``try_append`` and ``extend`` report the reason. Raises like ``append``; then
+        nothing was appended.
         """
-        check_timestamp(timestamp_ms)
+        time_of = times_of(timestamp_ms, start, stop)
         buffer, times, first = self._buffer, self._times, self.count
-        if timestamp_ms != times.last_ms:
-            times = times.then(timestamp_ms)
         records, room, index = bytearray(), self._limit - len(buffer), start
-        while index < stop:
+        while index < stop and (time_ms := time_of(index)) >= 0:
             key, value = None if keys is None else keys[index], values[index]
             if not ((type(value) is bytes or value is None) and (type(key) is bytes or key is None)):
                 break
-            record = encode_record(times.encoded, first + index - start, key, value, NO_HEADERS_ENCODED)
+            then = times if time_ms == times.last_ms else times.then(time_ms)
+            record = encode_record(then.encoded, first + index - start, key, value, NO_HEADERS_ENCODED)
             if len(records) + len(record) > room:
                 if first + index == start:
                     raise faults.record_too_large(len(buffer) + len(record), self._limit)
                 break
             records += record
+            times = then
             index += 1
         if index > start and first == self.count and not self._is_closed:  # see try_append
             buffer += records
@@ -186,7 +188,7 @@ class RecordEncoder:
 
     def extend(
         self,
-        timestamp_ms: int,
+        timestamp_ms: int | array[int],
         values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None,
         start: int,
@@ -200,13 +202,14 @@ class RecordEncoder:
         end = len(values) if stop is None else min(stop, len(values))
         if not 0 <= start <= end or (keys is not None and len(keys) != len(values)):
             raise faults.unusable_slice(end, end if keys is None else len(keys), start)
-        check_timestamp(timestamp_ms)
+        time_of = times_of(timestamp_ms, start, end)
         before = len(self._buffer), self._times, self.count
-        times = self._times.then(timestamp_ms)
         index = start
-        put = self._put
+        append = self.append
         try:
-            while index < end and put(times, None if keys is None else keys[index], values[index], _NO_HEADERS):
+            while index < end and append(
+                time_of(index), None if keys is None else keys[index], values[index], _NO_HEADERS
+            ):
                 index += 1
         except BaseException as error:
             size, self._times, self.count = before

@@ -1,7 +1,12 @@
-"""The timestamps of the records in an encoder."""
+"""The timestamps of the records in an encoder, and of those to be encoded."""
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable
+
+from pylog.codec import faults
+from pylog.codec.fields import check_timestamp
 from pylog.codec.varint import varint
 
 
@@ -33,3 +38,13 @@ class Times:
 
 
 NO_TIMES = Times(-1, -1, -1, None, b"")
+
+
+def times_of(timestamp_ms: int | array[int], start: int, stop: int) -> Callable[[int], int]:
+    """The timestamp of the record at an index. Raises for one timestamp that no record can have."""
+    if type(timestamp_ms) is array:
+        if timestamp_ms.typecode != "q" or not 0 <= start <= stop <= len(timestamp_ms):
+            raise faults.unusable_times(timestamp_ms.typecode, len(timestamp_ms), start, stop)
+        return timestamp_ms.__getitem__
+    check_timestamp(timestamp_ms)  # type: ignore[arg-type]
+    return lambda _: timestamp_ms  # type: ignore[return-value]

@@ -49,13 +49,13 @@ class Runs:
 class Deliveries(OfOneProcess, Sequence[Delivery]):
     """The outcomes of many records, in the order of the values sent."""
 
-    __slots__ = ("_runs", "_timestamp_ms")
+    __slots__ = ("_runs", "_timestamps_ms")
 
     _instead = Delivery._instead
 
-    def __init__(self, runs: Runs, timestamp_ms: int) -> None:
+    def __init__(self, runs: Runs, timestamps_ms: int | array[int]) -> None:
         self._runs = runs
-        self._timestamp_ms = timestamp_ms
+        self._timestamps_ms = timestamps_ms  # one for all, or one each
 
     def __len__(self) -> int:
         return self._runs.count
@@ -72,7 +72,11 @@ class Deliveries(OfOneProcess, Sequence[Delivery]):
         return self._delivery(numbers)
 
     def _delivery(self, number: int) -> Delivery:
-        return self._runs.delivery(number, self._timestamp_ms)
+        return self._runs.delivery(number, self._timestamp_ms(number))
+
+    def _timestamp_ms(self, number: int) -> int:
+        times = self._timestamps_ms
+        return times if isinstance(times, int) else times[number]
 
     def __iter__(self) -> Iterator[Delivery]:
         return map(self._delivery, range(len(self)))
@@ -94,8 +98,8 @@ class SpreadDeliveries(Deliveries):
 
     __slots__ = ("_numbers", "_order")
 
-    def __init__(self, runs: Runs, order: array[int], timestamp_ms: int) -> None:
-        super().__init__(runs, timestamp_ms)
+    def __init__(self, runs: Runs, order: array[int], timestamps_ms: int | array[int]) -> None:
+        super().__init__(runs, timestamps_ms)
         self._order = order
         self._numbers: array[int] | None = None
 
@@ -105,7 +109,7 @@ class SpreadDeliveries(Deliveries):
             for sent, place in enumerate(self._order):
                 numbers[place] = sent
             self._numbers = numbers
-        return super()._delivery(self._numbers[number])
+        return self._runs.delivery(self._numbers[number], self._timestamp_ms(number))
 
 
 class ListedDeliveries(Deliveries):

@@ -5,8 +5,9 @@ Only their headers are written again: producer, epoch, sequence, and that they a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pylog.codec.batch import read_header, write_header
 from pylog.codec.format import MAX_SEQUENCE, TRANSACTIONAL_BIT
@@ -18,8 +19,18 @@ from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
 from pylog.producer.batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
 from pylog.producer.config import ProducerConfig
+from pylog.producer.sync_threads import SyncThreads, same_process
 from pylog.producer.transactions import ProducerTransactions
 from pylog.transaction.outcomes import Outcomes
+
+APPENDS_AT_ONCE = 4
+"""Each has a batch in memory. Checksums, reads and writes of several threads use several cores."""
+
+LARGE_BYTES = 4 << 20
+"""To append less takes no longer than to hand it to threads."""
+
+Batches = Mapping[PartitionLog, Iterable[tuple[bytearray, int]]]
+"""The batches for each partition, in order, with the least timestamp of each."""
 
 
 @dataclass
@@ -38,6 +49,7 @@ class EncodedProducer:
         self._manager = manager
         config = ProducerConfig(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
         self._transactions = ProducerTransactions(manager, config, _gate)
+        self._threads = SyncThreads(APPENDS_AT_ONCE - 1)
         self._sequences: dict[TopicPartition, int] = {}
         self._identity = NO_IDENTITY
         self._transactions.init()
@@ -56,17 +68,57 @@ class EncodedProducer:
         self._identity = NO_IDENTITY
         self._transactions.begin()
 
-    def append(self, partition: PartitionLog, batch: bytearray, min_timestamp_ms: int | None, timeout_ms: int) -> None:
-        """Append a batch without a producer. Its header was checked. Raises as ``PartitionLog.append_batch``."""
-        self._identity = self._transactions.identity()
+    def append(self, batches: Batches, timeout_ms: int, size_bytes: int) -> None:
+        """Append batches without a producer, of ``size_bytes`` together. Their headers were checked.
+
+        If they are large, several partitions at once; each in order. What a thread has appended it
+        syncs, while others append. Raises an error of one of them, as ``PartitionLog.append_batch``
+        and ``sync``.
+        """
+        self._identity = self._transactions.identity()  # first of all: a fenced producer's batches may be gone
+        errors: list[Exception] = []
+        is_large = size_bytes >= LARGE_BYTES
+        calls = [partial(self._append_all, log, some, timeout_ms, errors, is_large) for log, some in batches.items()]
+        if is_large and calls:
+            self._threads.run(calls, same_process(next(iter(batches)).directory.filesystem))
+        else:
+            for call in calls:
+                call()
+        if errors:
+            raise errors[0]
+
+    def _append_all(
+        self,
+        log: PartitionLog,
+        batches: Iterable[tuple[bytearray, int]],
+        timeout_ms: int,
+        errors: list[Exception],
+        is_synced: bool,
+    ) -> None:
+        """An error in ``errors`` ends all of these calls: nothing is appended after ``append`` has raised it."""
+        try:
+            end_offset = 0
+            for batch, least_ms in batches:
+                if errors:
+                    return
+                end_offset = self._append(log, batch, least_ms, timeout_ms)
+            if is_synced:
+                log.sync(end_offset)
+        except own(Exception) as error:  # of any kind: ``append`` raises it
+            errors.append(error)
+
+    def _append(self, partition: PartitionLog, batch: bytearray, min_timestamp_ms: int, timeout_ms: int) -> int:
+        """Returns the offset after the batch."""
         name, header = partition.topic_partition, read_header(batch)
         sequence = self._sequences.get(name, 0)
         write_header(
             batch, header.attributes | TRANSACTIONAL_BIT, header.count, header.base_timestamp_ms, header.max_timestamp_ms,
             self._identity.id, self._identity.epoch, sequence,
         )  # fmt: skip
-        self._transactions.append(_Batch(self._identity, name, min_timestamp_ms), batch, partition, timeout_ms)
+        written = _Batch(self._identity, name, min_timestamp_ms)
+        result = self._transactions.append(written, batch, partition, timeout_ms)
         self._sequences[name] = sequence + header.count & MAX_SEQUENCE
+        return result.last_offset + 1
 
     def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: str) -> None:
         self._transactions.send_offsets(offsets, group)
@@ -77,6 +129,7 @@ class EncodedProducer:
 
     def close(self) -> None:
         """Abort what is open, and give the id back. Calling it twice is allowed."""
+        self._threads.close()
         self._transactions.close(_NOTHING_BUFFERED)
 
     def outcome(self) -> Outcome:

@@ -323,7 +323,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
             named = self._named_buffer(topic_buffers, partition)
             return sender.send_many(topic_buffers, named, sequence, timestamp_ms, values, keys)
         buffer = None if partition is None else self._topics.buffer(topic_buffers, partition)
-        return self._bulk.send(topic_buffers, buffer, timestamp_ms, self._bulk.request(values, keys))
+        return self._bulk.send(topic_buffers, buffer, self._bulk.request(timestamp_ms, values, keys))
 
     def send_arrow(self, topic: str, table: pa.Table | pa.RecordBatch) -> Deliveries:
         """Send each row of an Arrow table to one topic, in order. Needs the ``arrow`` extra.
@@ -335,8 +335,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         and ``value``). ``topic``, ``offset`` and ``timestampType`` are ignored, so the tables of
         ``to_arrow`` and ``poll_arrow`` can be sent. They go to partitions of the same numbers,
         unless the column ``partition`` is removed. Serializers do not apply. The table need not fit
-        into the buffer. It is as fast as ``send_many``, but rows with headers or differing
-        timestamps are sent one by one.
+        into the buffer. It is as fast as ``send_many``, but rows with headers are sent one by one.
 
         ``acks`` applies as for ``send``. Raises ``ConfigError`` for other columns or types, and
         without ``pyarrow``; nothing was sent then. Raises like ``send`` for the first refused row:

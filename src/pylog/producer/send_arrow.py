@@ -1,17 +1,17 @@
-"""Sends a table's rows piece by piece: in bulk if only values, keys and partitions differ.
+"""Sends a table's rows piece by piece: in bulk, but rows with headers one by one.
 
-The bulk path takes one timestamp for a whole run, and no headers. Other rows are sent one by one.
 Both paths keep the order of the rows.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
-from itertools import pairwise, repeat
-from operator import ne
+from itertools import groupby, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
-from pylog.errors import PylogError
+from pylog.codec.fields import check_timestamp
+from pylog.errors import InvalidTimestamp, PylogError
 from pylog.interrupts import own
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import PartitionBuffer, TopicBuffers
@@ -61,13 +61,15 @@ class TableSender:
 
     def _send_run(self, topic: TopicBuffers, rows: Rows, run: _Run, now_ms: int) -> Deliveries:
         some = slice(run.start, run.stop)
-        times, partitions = rows.timestamps_ms, None if rows.partitions is None else rows.partitions[some]
-        time_ms = None if times is None else times[run.start]
+        partitions = None if rows.partitions is None else rows.partitions[some]
         buffer: PartitionBuffer | None = None
         if partitions is not None and partitions[0] is not None and partitions.count(partitions[0]) == len(partitions):
             buffer, partitions = self._topics.buffer(topic, partitions[0]), None
-        request = BulkRequest(rows.values[some], None if rows.keys is None else rows.keys[some], partitions)
-        return self._bulk.send(topic, buffer, now_ms if time_ms is None else time_ms, request)
+        keys = None if rows.keys is None else rows.keys[some]
+        request = BulkRequest(now_ms, rows.values[some], keys, partitions)
+        if rows.timestamps_ms is not None:
+            _set_times(request, rows.timestamps_ms[some])
+        return self._bulk.send(topic, buffer, request)
 
     def _send_rows(self, topic: TopicBuffers, rows: Rows, run: _Run, now_ms: int) -> Deliveries:
         sent: list[Delivery] = []
@@ -94,19 +96,30 @@ class TableSender:
         return ListedDeliveries(sent)
 
 
+def _set_times(request: BulkRequest, times: array[int] | list[int | None]) -> None:
+    """Cuts the request before the first time that no record can have."""
+    if isinstance(times, list):
+        assert isinstance(request.timestamps_ms, int)  # the present time
+        filled, times = times, array("q")
+        try:
+            for time_ms in filled:
+                check_timestamp(request.timestamps_ms if time_ms is None else time_ms)
+                times.append(request.timestamps_ms if time_ms is None else time_ms)
+        except own(InvalidTimestamp) as error:
+            request.cut(len(times), error)
+    request.timestamps_ms = times
+
+
 def _runs(rows: Rows) -> Iterator[_Run]:
-    """The rows in order: long runs with one timestamp and no headers, and the rows between them."""
+    """The rows in order: long runs without headers, and the rows between them."""
     count = len(rows.values)
-    if not count or (rows.timestamps_ms is None and rows.headers is None):
+    if not count or rows.headers is None:
         yield _Run(0, count, True)
         return
-    times = rows.timestamps_ms or [None] * count
-    headers = rows.headers or [()] * count
-    alike = times if rows.headers is None else [pairs or time for pairs, time in zip(headers, times, strict=True)]
-    bounds = [0, *(at for at, differs in enumerate(map(ne, alike, alike[1:]), 1) if differs), count]
-    loose = 0
-    for start, stop in pairwise(bounds):
-        if stop - start >= _RUN_ROWS and not headers[start]:
+    loose = stop = 0
+    for has_headers, run in groupby(map(bool, rows.headers)):
+        start, stop = stop, stop + len(list(run))
+        if stop - start >= _RUN_ROWS and not has_headers:
             if loose < start:
                 yield _Run(loose, start, False)
             yield _Run(start, stop, True)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
-from pylog.codec import RecordEncoder, choose_partitions, count_plain, group_by_partition, pick
+from pylog.codec import RecordEncoder, choose_partitions, count_plain, group_by_partition, pick, pick_times
 from pylog.codec.format import POSITIVE
 from pylog.errors import InvalidRecord, PylogError
 from pylog.interrupts import own
@@ -34,13 +34,21 @@ _NOT_CHOSEN = -1
 
 
 class BulkRequest:
-    """The records of one call. ``cut`` ends it before a refused record, whose error is raised last."""
+    """The records of one call. ``cut`` ends it before a refused record, whose error is raised last.
 
-    __slots__ = ("first", "keys", "partitions", "refusal", "values")
+    ``timestamps_ms`` is one for all records, or an ``array("q")`` with one that is valid for each.
+    """
+
+    __slots__ = ("first", "keys", "partitions", "refusal", "timestamps_ms", "values")
 
     def __init__(
-        self, values: Sequence[Any], keys: Sequence[Any] | None, partitions: Sequence[int | None] | None = None
+        self,
+        timestamps_ms: int | array[int],
+        values: Sequence[Any],
+        keys: Sequence[Any] | None,
+        partitions: Sequence[int | None] | None = None,
     ) -> None:
+        self.timestamps_ms = timestamps_ms
         self.values = values
         self.keys = keys
         self.partitions = partitions  # None: the partitioner chooses
@@ -55,14 +63,24 @@ class BulkRequest:
 
     def cut(self, index: int, error: PylogError) -> None:
         error.facts["index"] = index
-        self.values = self.values[:index]
+        self.values = self.values[:index]  # the timestamps may be more
         self.keys = None if self.keys is None else self.keys[:index]
         self.partitions = None if self.partitions is None else self.partitions[:index]
         self.refusal = error
 
+    def timestamp_ms(self, index: int) -> int:
+        """Of one record."""
+        return self.timestamps_ms if isinstance(self.timestamps_ms, int) else self.timestamps_ms[index]
+
     def in_groups(self, order: array[int]) -> BulkRequest:
         """The same records in another order."""
-        return BulkRequest(pick(self.values, order), None if self.keys is None else pick(self.keys, order))
+        times = self.timestamps_ms if isinstance(self.timestamps_ms, int) else pick_times(self.timestamps_ms, order)
+        return BulkRequest(times, pick(self.values, order), None if self.keys is None else pick(self.keys, order))
+
+    def part(self, start: int, stop: int) -> BulkRequest:
+        """Some of the values, which the partitioner places."""
+        times = self.timestamps_ms if isinstance(self.timestamps_ms, int) else self.timestamps_ms[start:stop]
+        return BulkRequest(times, self.values[start:stop], None)
 
 
 class BulkSender:
@@ -74,33 +92,31 @@ class BulkSender:
         self._sender = sender
         self._config = config
 
-    def request(self, values: Sequence[Any], keys: Sequence[Any] | None) -> BulkRequest:
+    def request(self, timestamp_ms: int, values: Sequence[Any], keys: Sequence[Any] | None) -> BulkRequest:
         """Serialize keys and values, up to the first record that a serializer refuses."""
-        request = BulkRequest(values, keys)
+        request = BulkRequest(timestamp_ms, values, keys)
         request.values = self._serialized(request, "value", self._config.value_serializer, request.values)
         if request.keys is not None:
             request.keys = self._serialized(request, "key", self._config.key_serializer, request.keys)
             request.values = request.values[: len(request.keys)]
         return request
 
-    def send(
-        self, topic: TopicBuffers, buffer: PartitionBuffer | None, timestamp_ms: int, request: BulkRequest
-    ) -> Deliveries:
+    def send(self, topic: TopicBuffers, buffer: PartitionBuffer | None, request: BulkRequest) -> Deliveries:
         """Send up to the first refused record, to ``buffer`` or to each record's partition."""
         runs = Runs()
-        deliveries = Deliveries(runs, timestamp_ms)
+        deliveries = Deliveries(runs, request.timestamps_ms)
         if buffer is None and request.partitions is None:
             buffer = topic.only
         try:
             if buffer is not None:
-                self._fill(buffer, timestamp_ms, request, runs, 0, len(request.values))
+                self._fill(buffer, request, runs, 0, len(request.values))
             elif request.keys is None and request.partitions is None and isinstance(topic.choice, Sticky):
-                self._to_sticky(request, topic, timestamp_ms, runs)
+                self._to_sticky(request, topic, runs)
             else:
-                order = self._to_many(request, topic, timestamp_ms, runs)
-                deliveries = SpreadDeliveries(runs, order, timestamp_ms)
+                order = self._to_many(request, topic, runs)
+                deliveries = SpreadDeliveries(runs, order, request.timestamps_ms)
         finally:
-            self.do_more(Deliveries(runs, timestamp_ms), runs.batches())
+            self.do_more(Deliveries(runs, request.timestamps_ms), runs.batches())
         if request.refusal is not None:
             raise request.refusal
         return deliveries
@@ -129,35 +145,35 @@ class BulkSender:
             request.cut(len(done), error)
         return done
 
-    def _to_sticky(self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int, runs: Runs) -> None:
+    def _to_sticky(self, request: BulkRequest, topic: TopicBuffers, runs: Runs) -> None:
         """Send to the current sticky partition, and to the next one when its batch is full."""
         start = 0
         while start < len(request.values):
             buffers = topic.buffers
-            step = BulkRequest(request.values[start : start + STEP_RECORDS], None)
+            step = request.part(start, start + STEP_RECORDS)
             buffer = buffers[topic.choice.choose(None, len(buffers))]
-            taken = self._fill(buffer, timestamp_ms, step, runs, 0, len(step.values), moves_on=True)
+            taken = self._fill(buffer, step, runs, 0, len(step.values), moves_on=True)
             if step.refusal is not None:
                 request.cut(start + len(step.values), step.refusal)
                 break
             start += taken
 
-    def _to_many(self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int, runs: Runs) -> array[int]:
+    def _to_many(self, request: BulkRequest, topic: TopicBuffers, runs: Runs) -> array[int]:
         """Send each record to its partition, partition by partition. Returns the order."""
         partitions = self._partitions(request, topic, len(topic.buffers))
-        self._try_out(request, topic, timestamp_ms)
+        self._try_out(request, topic)
         buffers = topic.buffers  # a partition that the request names may be new
         order, groups = group_by_partition(partitions[: len(request.values)], len(buffers))
         grouped = request.in_groups(order)
-        values, keys, start = grouped.values, grouped.keys, 0
+        times, values, keys, start = grouped.timestamps_ms, grouped.values, grouped.keys, 0
         try:
             for number, start, stop in groups:
                 batch = buffers[number].open
-                first, count = batch.encoder.try_append_many(timestamp_ms, values, keys, start, stop)
+                first, count = batch.encoder.try_append_many(times, values, keys, start, stop)
                 if count:
                     runs.add(batch, first, count)
                 if count < stop - start:
-                    self._fill(buffers[number], timestamp_ms, grouped, runs, start + count, stop)
+                    self._fill(buffers[number], grouped, runs, start + count, stop)
                     if grouped.refusal is not None:  # not a record's error: the producer is closed or blocked
                         request.cut(min(order[len(grouped.values) :]), grouped.refusal)
                         break
@@ -189,7 +205,7 @@ class BulkSender:
             request.cut(place, error)
         return partitions
 
-    def _try_out(self, request: BulkRequest, topic: TopicBuffers, timestamp_ms: int) -> None:
+    def _try_out(self, request: BulkRequest, topic: TopicBuffers) -> None:
         """Cut the request before the first record that the codec, or the topic, refuses."""
         if topic.needs_keys:
             try:
@@ -203,7 +219,7 @@ class BulkSender:
         trial = RecordEncoder(limit_bytes)
         while index < len(request.values):
             try:
-                index = trial.extend(timestamp_ms, request.values, request.keys, index)
+                index = trial.extend(request.timestamps_ms, request.values, request.keys, index)
             except own(PylogError) as error:
                 request.cut(int(error.facts.get("index", index)), error)
             else:
@@ -212,7 +228,6 @@ class BulkSender:
     def _fill(
         self,
         buffer: PartitionBuffer,
-        timestamp_ms: int,
         request: BulkRequest,
         runs: Runs,
         start: int,
@@ -224,7 +239,7 @@ class BulkSender:
 
         ``moves_on``: stop when the open batch is full, and write it; the caller sends the rest.
         """
-        values, keys = request.values, request.keys
+        times, values, keys = request.timestamps_ms, request.values, request.keys
         has_keys = False
         while start < stop:
             try:
@@ -232,9 +247,9 @@ class BulkSender:
                     require_keys(buffer.topic.name, keys, start, stop)
                     has_keys = True
                 batch = buffer.open
-                first, count = batch.encoder.try_append_many(timestamp_ms, values, keys, start, stop)
+                first, count = batch.encoder.try_append_many(times, values, keys, start, stop)
                 if count == 0:
-                    batch, first, count = self._extend(buffer, timestamp_ms, request, start, stop)
+                    batch, first, count = self._extend(buffer, request, start, stop)
                 if count:
                     runs.add(batch, first, count)
                     start += count
@@ -242,9 +257,9 @@ class BulkSender:
                     self._accumulator.write_full(buffer)
                     break
                 else:
-                    key = None if keys is None else keys[start]
+                    key, time_ms = None if keys is None else keys[start], request.timestamp_ms(start)
                     numbered = request.sequences(start)
-                    placed = self._accumulator.append(buffer, timestamp_ms, key, values[start], _NO_HEADERS, numbered)
+                    placed = self._accumulator.append(buffer, time_ms, key, values[start], _NO_HEADERS, numbered)
                     runs.add(placed.batch, placed.index, 1)
                     start += 1
             except own(PylogError) as error:
@@ -253,7 +268,7 @@ class BulkSender:
         return start
 
     def _extend(
-        self, buffer: PartitionBuffer, timestamp_ms: int, request: BulkRequest, start: int, stop: int
+        self, buffer: PartitionBuffer, request: BulkRequest, start: int, stop: int
     ) -> tuple[ProducerBatch, int, int]:
         """Add records, also not of ``bytes``, to the open batch. Returns it, first index and count."""
         if buffer.is_extended and buffer.is_interrupted():
@@ -264,7 +279,7 @@ class BulkSender:
             buffer.is_extended = True
             try:
                 first = batch.encoder.count
-                count = batch.encoder.extend(timestamp_ms, request.values, request.keys, start, stop) - start
+                count = batch.encoder.extend(request.timestamps_ms, request.values, request.keys, start, stop) - start
             finally:
                 buffer.is_extended = False
                 if buffer.open is batch:

@@ -109,11 +109,11 @@ class NamedSender:
         repeats: int,
     ) -> Deliveries:
         self._close_at_gap(buffer, known, sequence)
-        request = self._bulk.request(values, keys)
+        request = self._bulk.request(timestamp_ms, values, keys)
         assert known.last is not None  # it was asked for
         request.first = Sequences(known.last, sequence)
         try:
-            return self._bulk.send(topic, buffer, timestamp_ms, request)
+            return self._bulk.send(topic, buffer, request)
         except own(PylogError) as error:
             error.facts["index"] = int(error.facts.get("index", 0)) + repeats
             raise

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
-from pylog.errors import ForkedHandle, TopicNotFound
+from pylog.errors import TopicNotFound
 from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
-from pylog.producer.sync_threads import SyncThreads
+from pylog.producer.sync_threads import SyncThreads, same_process
 from pylog.transaction.owner import TransactionOwner
 
 SYNCS_AT_ONCE = 16
@@ -45,19 +44,7 @@ class TouchedPartitions:
         """Make the transaction's records durable. ``OutcomeUnknown``."""
         syncs = [partial(log.sync, self._ends[name]) for name, log in self._logs.items() if name in self._ends]
         if syncs:
-            self._threads.run(syncs, self._check_for_fork())
-
-    def _check_for_fork(self) -> Callable[[], None]:
-        filesystem = next(iter(self._logs.values())).directory.filesystem
-        process_id = filesystem.process_id()
-
-        def check() -> None:
-            if filesystem.process_id() != process_id:
-                raise ForkedHandle(
-                    "this commit is the parent process's: a signal handler has forked in the middle of it"
-                )
-
-        return check
+            self._threads.run(syncs, same_process(next(iter(self._logs.values())).directory.filesystem))
 
     def close(self) -> None:
         """End the threads."""

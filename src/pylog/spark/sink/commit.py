@@ -19,7 +19,7 @@ from pylog.errors import InvalidPartition, OutcomeUnknown, PylogError, TopicNotF
 from pylog.interrupts import own, suppress
 from pylog.spark.sink.directory import SinkDirectory
 from pylog.spark.sink.earlier_builds import finish_earlier
-from pylog.spark.sink.staging import Staged, Target, staged_batches
+from pylog.spark.sink.staging import Part, Staged, Target, parts_of
 
 if TYPE_CHECKING:
     from pylog.log import Log
@@ -107,14 +107,23 @@ class SinkCommit:
     def _write(
         self, producer: EncodedProducer, files: Sequence[Staged], offsets: Mapping[TopicPartition, int] | None = None
     ) -> None:
-        producer.begin()
+        parts: dict[Target, list[Part]] = {}
         for staged in files:
-            for batch in staged_batches(self._directory, staged):
-                partition = self._partition(batch.target)
-                producer.append(partition, batch.data, batch.min_timestamp_ms, self._timeout_ms)
+            for part in parts_of(self._directory, staged):
+                parts.setdefault(part.target, []).append(part)
+        found = {self._partition(target): self._batches(some) for target, some in parts.items()}
+        producer.begin()
+        try:
+            producer.append(found, self._timeout_ms, sum(staged.size_bytes for staged in files))
+        except own(OutcomeUnknown) as error:
+            raise _never_written(error) from error
         if offsets is not None:
             producer.send_offsets(offsets, f"spark:{self._directory.sink_id}")
         self._decide(producer)
+
+    def _batches(self, parts: Sequence[Part]) -> Iterator[tuple[bytearray, int]]:
+        for part in parts:
+            yield from part.batches(self._directory)
 
     @contextmanager
     def _id_of_save(self) -> Iterator[str]:
@@ -160,7 +169,7 @@ class SinkCommit:
                     cause=str(error),
                 ) from error
             if isinstance(error, OutcomeUnknown):
-                raise TransactionAborted(f"nothing was written: {error}", cause=str(error)) from error
+                raise _never_written(error) from error
             raise
 
     def _report_repeated(self, batch_id: int, last: int) -> None:
@@ -183,6 +192,10 @@ class SinkCommit:
             directory.remove_up_to(batch_id)
             for other in directory.all():
                 _remove_leftovers(other, now_ns)
+
+
+def _never_written(error: OutcomeUnknown) -> TransactionAborted:
+    return TransactionAborted(f"nothing was written: {error}", cause=str(error))
 
 
 def _remove_leftovers(directory: SinkDirectory, now_ns: int) -> None:

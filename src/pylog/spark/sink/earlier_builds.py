@@ -15,6 +15,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pylog.codec.batch import read_header
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT32_MAX, INT64_MAX, MAX_SEQUENCE
 from pylog.codec.header import number
@@ -187,14 +188,14 @@ def _append(log: Log, sink: SinkDirectory, intent: Intent, timeout_ms: int) -> N
     """Append what is not in the log yet, and sync it. Records for a deleted topic are dropped."""
     parts = {share.target: _part(log, sink, intent, share, timeout_ms) for share in intent.shares}
     for staged in intent.files:
-        for batch in staged_batches(sink, staged):
-            part = parts.get(batch.target)
+        for target, batch, least_ms in staged_batches(sink, staged):
+            part = parts.get(target)
             if part is None:
-                raise _damaged(sink, INTENT, f"{batch.target} is in a file and not in the commit")
-            passed, part.passed = part.passed, part.passed + batch.header.count
+                raise _damaged(sink, INTENT, f"{target} is in a file and not in the commit")
+            passed, part.passed = part.passed, part.passed + read_header(batch).count
             if part.log is not None and passed >= part.there:
-                number(batch.data, intent.producer_id, 0, part.share.first_sequence + passed & MAX_SEQUENCE)
-                part.log.append_batch(batch.data, timeout_ms=timeout_ms, min_timestamp_ms=batch.min_timestamp_ms)
+                number(batch, intent.producer_id, 0, part.share.first_sequence + passed & MAX_SEQUENCE)
+                part.log.append_batch(batch, timeout_ms=timeout_ms, min_timestamp_ms=least_ms)
     for part in parts.values():
         if part.log is not None:
             part.log.sync(part.log.latest_offset)

@@ -5,20 +5,24 @@ read only after it is complete, and is never synced: the driver's transaction sy
 
 Layout, big-endian (our own, see docs/format.md):
 
-    0  magic "PYLGSTGD"     8  int16 version 1
+    0  magic "PYLGSTGD"     8  int16 version 2
     Then follow frames: uint8 kind, uint32 size of the body in bytes, body.
     Kind 1: the next partition, numbered from 0. Topic, topic id and number as text, separated by
     zero bytes. Kind 2: uint32 number of a partition, int64 least timestamp of the records, and a
     batch (v2) of them: base offset 0, no producer.
+
+The checksum of a file leaves out the records, for each batch has its own. In version 1, of earlier
+builds, it covers all bytes.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from pylog.codec.batch import BatchHeader, BatchView, check_header, read_header
+from pylog.codec.batch import BatchView, check_header, read_header
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import HEADER_BYTES, NO_PRODUCER_ID
 from pylog.errors import CorruptSegment, NotAppended
@@ -29,10 +33,11 @@ from pylog.spark.sink.directory import SinkDirectory
 if TYPE_CHECKING:
     from pylog.catalog import TopicDescription
     from pylog.manager.access import ProducerLog
-    from pylog.storage import AppendableFile, ReadableFile
+    from pylog.storage import AppendableFile
 
 MAGIC = b"PYLGSTGD"
-VERSION = 1
+VERSION = 2
+_EARLIER_VERSION = 1
 
 _HEAD = Struct(">8sh")
 _FRAME = Struct(">BI")
@@ -51,7 +56,7 @@ class Target(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """A file that a task has finished. ``crc`` covers all bytes."""
+    """A file that a task has finished. ``crc`` covers all bytes but the records."""
 
     name: str
     size_bytes: int
@@ -86,9 +91,10 @@ class StagedFile:
             self._write(_FRAME.pack(_PARTITION, len(body)) + body)
         front = _BATCH_FRONT.pack(number, min_timestamp_ms)
         self._write(_FRAME.pack(_BATCH, len(front) + len(batch)) + front)
-        self._write(batch)
+        self._write(batch, HEADER_BYTES)
 
-    def _write(self, data: bytes | bytearray) -> None:
+    def _write(self, data: bytes | bytearray, covered_bytes: int | None = None) -> None:
+        """``covered_bytes`` of it go into the checksum, or all."""
         if self._file is None:
             self._directory.make()
             self._file = self._directory.filesystem.open_appendable(self._directory.file(self.name))
@@ -97,7 +103,7 @@ class StagedFile:
             self._write(_HEAD.pack(MAGIC, VERSION))
         self._file.pwrite(data, self._end)
         self._end += len(data)
-        self._crc = crc32c(data, self._crc)
+        self._crc = crc32c(data[:covered_bytes], self._crc)
 
     def finish(self) -> Staged | None:
         """What the driver is told; None if nothing was staged."""
@@ -184,62 +190,118 @@ class StagedPartition:
 # Reading
 
 
-class StagedBatch(NamedTuple):
-    target: Target
-    header: BatchHeader
-    min_timestamp_ms: int
-    data: bytearray
+class Part:
+    """Where a file has the batches for one partition: a position, a size and a least timestamp each."""
+
+    def __init__(self, staged: Staged, target: Target) -> None:
+        self.staged = staged
+        self.target = target
+        self.positions, self.sizes, self.least_ms = array("q"), array("I"), array("q")
+
+    def batches(self, directory: SinkDirectory) -> Iterator[tuple[bytearray, int]]:
+        """The batches in order, each checked, and the least timestamp of each."""
+        reader = _Reader(directory, self.staged)
+        try:
+            for position, size, least_ms in zip(self.positions, self.sizes, self.least_ms, strict=True):
+                yield reader.batch(position, size), least_ms
+        finally:
+            reader.close()
 
 
-def staged_batches(directory: SinkDirectory, staged: Staged) -> Iterator[StagedBatch]:
-    """The batches of a file in order, each checked. ``CorruptSegment`` if the file has changed.
+def parts_of(directory: SinkDirectory, staged: Staged) -> list[Part]:
+    """What a file has, by partition. Its checksum is compared, but no record is read.
+
+    ``CorruptSegment`` if the file has changed.
+    """
+    reader = _Reader(directory, staged)
+    parts: dict[Target, Part] = {}
+    try:
+        for target, position, size, least_ms in reader.scan():
+            part = parts.get(target) or parts.setdefault(target, Part(staged, target))
+            part.positions.append(position)
+            part.sizes.append(size)
+            part.least_ms.append(least_ms)
+    finally:
+        reader.close()
+    return list(parts.values())
+
+
+def staged_batches(directory: SinkDirectory, staged: Staged) -> Iterator[tuple[Target, bytearray, int]]:
+    """Target, batch and least timestamp of all batches of a file, in order, each checked.
 
     The checksum is compared at the end: to use nothing of a damaged file, read it through first.
     """
-    path = directory.file(staged.name)
+    reader = _Reader(directory, staged)
     try:
-        file = directory.filesystem.open_readable(path)
-    except own(FileNotFoundError) as error:
-        raise CorruptSegment(f"{path}, which a task has staged, is gone", path=path, position=0) from error
-    try:
-        yield from _Reader(file, staged).batches()
+        for target, position, size, least_ms in reader.scan():
+            yield target, reader.batch(position, size), least_ms
     finally:
-        file.close()
+        reader.close()
 
 
 class _Reader:
-    def __init__(self, file: ReadableFile, staged: Staged) -> None:
-        self._file = file
+    def __init__(self, directory: SinkDirectory, staged: Staged) -> None:
+        path = directory.file(staged.name)
+        try:
+            self._file = directory.filesystem.open_readable(path)
+        except own(FileNotFoundError) as error:
+            raise CorruptSegment(f"{path}, which a task has staged, is gone", path=path, position=0) from error
         self._staged = staged
         self._at = self._crc = 0
         self._targets: list[Target] = []
+        self.close = self._file.close
 
-    def batches(self) -> Iterator[StagedBatch]:
+    def scan(self) -> Iterator[tuple[Target, int, int, int]]:
+        """Target, position, size and least timestamp of each batch."""
         staged = self._staged
         if self._file.size() != staged.size_bytes:
             self._damaged(f"it has {self._file.size()} bytes, {staged.size_bytes} were staged")
-        if self._read(_HEAD.size) != _HEAD.pack(MAGIC, VERSION):
+        head = self._read(_HEAD.size)
+        if head not in (_HEAD.pack(MAGIC, VERSION), _HEAD.pack(MAGIC, _EARLIER_VERSION)):
             self._damaged("it does not begin as a staged file of this version")
+        covers_records = head == _HEAD.pack(MAGIC, _EARLIER_VERSION)
         while self._at < staged.size_bytes:
             kind, size = _FRAME.unpack(self._read(_FRAME.size))
             if kind == _PARTITION and size <= _PARTITION_BYTES_MAX and len(self._targets) < _PARTITIONS_MAX:
                 self._targets.append(self._target(self._read(size)))
             elif kind == _BATCH and size >= _BATCH_FRONT.size + HEADER_BYTES:
-                yield self._batch(size - _BATCH_FRONT.size)
+                number, least_ms = _BATCH_FRONT.unpack(self._read(_BATCH_FRONT.size))
+                if number >= len(self._targets):
+                    self._damaged(f"a batch for partition {number} of {len(self._targets)}")
+                position, size = self._at, size - _BATCH_FRONT.size
+                self._pass(size, covers_records)
+                yield self._targets[number], position, size, least_ms
             else:
                 self._damaged(f"a frame of kind {kind} and {size} bytes")
         if self._crc != staged.crc:
             self._damaged(f"its checksum is {self._crc:08x}, {staged.crc:08x} was staged")
 
     def _read(self, size: int) -> bytes:
-        if size > self._staged.size_bytes - self._at:  # check before allocating
-            self._damaged(f"{size} bytes expected, it ends at {self._staged.size_bytes}")
-        data = self._file.pread(size, self._at)
-        if len(data) != size:
-            self._damaged(f"{size} bytes expected, {len(data)} were there")
+        data = self._pread(size, self._at)
         self._at += size
         self._crc = crc32c(data, self._crc)
         return data
+
+    def _pass(self, size: int, covers_records: bool) -> None:
+        """Pass a batch."""
+        self._require(size, self._at)
+        if covers_records:
+            self._read(size)
+            return
+        self._read(HEADER_BYTES)
+        self._at += size - HEADER_BYTES
+
+    def _pread(self, size: int, position: int) -> bytes:
+        self._require(size, position)
+        data = self._file.pread(size, position)
+        if len(data) != size:
+            self._damaged(f"{size} bytes expected, {len(data)} were there", position)
+        return data
+
+    def _require(self, size: int, position: int) -> None:
+        """Before anything of this size is allocated."""
+        if size > self._staged.size_bytes - position:
+            self._damaged(f"{size} bytes expected, it ends at {self._staged.size_bytes}", position)
 
     def _target(self, body: bytes) -> Target:
         parts = body.decode("utf-8", "replace").split("\0")
@@ -247,11 +309,8 @@ class _Reader:
             self._damaged(f"{body!r:.80} names no partition")
         return Target(parts[0], parts[1], int(parts[2]))
 
-    def _batch(self, size: int) -> StagedBatch:
-        number, min_timestamp_ms = _BATCH_FRONT.unpack(self._read(_BATCH_FRONT.size))
-        if number >= len(self._targets):
-            self._damaged(f"a batch for partition {number} of {len(self._targets)}")
-        data = bytearray(self._read(size))
+    def batch(self, position: int, size: int) -> bytearray:
+        data = bytearray(self._pread(size, position))
         header = read_header(data)
         problem = check_header(header)
         if problem is None and header.size_bytes != size:
@@ -261,12 +320,13 @@ class _Reader:
         if problem is None and (header.is_control or header.is_transactional or header.is_log_append_time):
             problem = f"a batch with attributes {header.attributes:#x}"
         if problem is not None:
-            self._damaged(problem)
+            self._damaged(problem, position)
         BatchView(data, header).check_crc()
-        return StagedBatch(self._targets[number], header, min_timestamp_ms, data)
+        return data
 
-    def _damaged(self, problem: str) -> NoReturn:
+    def _damaged(self, problem: str, position: int | None = None) -> NoReturn:
+        at = self._at if position is None else position
         raise CorruptSegment(
-            f"{self._file.path}, which a task has staged, is damaged before position {self._at}: {problem}",
-            path=self._file.path, position=self._at, problem=problem,
+            f"{self._file.path}, which a task has staged, is damaged before position {at}: {problem}",
+            path=self._file.path, position=at, problem=problem,
         )  # fmt: skip
