@@ -23,7 +23,10 @@ from benchmarks.workloads import (
     processes,
     size,
     spark,
+    spark_batches,
+    spark_kafka,
     spark_stream,
+    spark_write,
     table,
     transactions,
 )
@@ -47,7 +50,10 @@ _MODULES = (
     table,
     compaction,
     spark,
+    spark_kafka,
+    spark_write,
     spark_stream,
+    spark_batches,
 )
 
 WORKLOADS: dict[str, Workload] = {
