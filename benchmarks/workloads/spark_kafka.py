@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.rivals.kafka import Broker, running_broker
-from benchmarks.settings import TOPIC, Scale
+from benchmarks.settings import TOPIC, Scale, seconds
 from benchmarks.workload import Contender, Figure, Measure, Value, Workload
+from benchmarks.workloads import access_log
 from benchmarks.workloads.pylog_log import NAME
 from benchmarks.workloads.spark_broker import (
     BROKER,
@@ -21,12 +22,13 @@ from benchmarks.workloads.spark_broker import (
     reader,
     session_with_jars,
 )
-from benchmarks.workloads.spark_session import KEYS, PARTITIONS, QUERIES, filled, queries, shared
+from benchmarks.workloads.spark_session import KEYS, PARTITIONS, QUERIES, different, fill, queries, shared
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-RECORDS = 10_000_000
+RECORDS, LINES = 10_000_000, 4_000_000
+TOPICS = (TOPIC, access_log.TOPIC)
 JVM, PARQUET, KAFKA, TUNED = "pylog-jvm", "Parquet", "Kafka's connector", "Kafka's connector, tuned"
 BATCHES = {"kafka.batch.size": 262_144, "kafka.linger.ms": 20}
 TUNING = {
@@ -38,55 +40,84 @@ TUNING = {
 }
 
 
+class Sources(NamedTuple):
+    """What all contenders read: the session, the path of the log, and the records of its topics."""
+
+    spark: SparkSession
+    path: str
+    records: int
+    lines: int
+
+    def of_log(self, called: str, topic: str) -> DataFrame:
+        return self.spark.read.format(called).option("subscribe", topic).load(self.path)
+
+    def measure(self, read: Callable[[str], DataFrame]) -> Measure:
+        """``read`` gives the rows of a topic."""
+        expected = access_log.totals(self.lines)
+        return lambda: {
+            **queries(lambda: read(TOPIC), self.records),
+            "regex_s": seconds(lambda: access_log.check(read(access_log.TOPIC), expected)),
+        }
+
+
 @contextmanager
-def _log(place: Path, scale: Scale) -> Iterator[tuple[SparkSession, str, int]]:
-    """The session, and a log with how many records it has."""
-    count = scale.of(RECORDS, 10_000)
-    with session_with_jars() as spark, shared(place.parent / "log", partial(filled, count=count)) as path:
-        yield spark, path, count
+def _sources(place: Path, scale: Scale) -> Iterator[Sources]:
+    records, lines = scale.of(RECORDS, 10_000), scale.of(LINES, 10_000)
+    with session_with_jars() as spark:
+
+        @contextmanager
+        def filled(directory: Path) -> Iterator[str]:
+            path = fill(directory, records, different)
+            access_log.fill(spark, path, lines)
+            yield path
+
+        with shared(place.parent / "log", filled) as path:
+            yield Sources(spark, path, records, lines)
 
 
 @contextmanager
 def _python(place: Path, scale: Scale) -> Iterator[Measure]:
-    with _log(place, scale) as (spark, path, count):
-        yield lambda: queries(lambda: spark.read.format("pylog").load(path), count)
+    with _sources(place, scale) as sources:
+        yield sources.measure(lambda topic: sources.of_log("pylog", topic))
 
 
 @contextmanager
 def _jvm(place: Path, scale: Scale) -> Iterator[Measure]:
     jar = reader()
-    with _log(place, scale) as (spark, path, count):
-        check_has(spark, jar)
-        yield lambda: queries(lambda: spark.read.format("pylog-jvm").load(path), count)
+    with _sources(place, scale) as sources:
+        check_has(sources.spark, jar)
+        yield sources.measure(lambda topic: sources.of_log("pylog-jvm", topic))
 
 
 @contextmanager
 def _parquet(place: Path, scale: Scale) -> Iterator[Measure]:
-    with _log(place, scale) as (spark, path, count):
-        spark.read.format("pylog").load(path).write.option("compression", "none").parquet(str(place / "parquet"))
-        yield lambda: queries(lambda: spark.read.parquet(str(place / "parquet")), count)
+    with _sources(place, scale) as sources:
+        for topic in TOPICS:
+            sources.of_log("pylog", topic).write.option("compression", "none").parquet(str(place / topic))
+        yield sources.measure(lambda topic: sources.spark.read.parquet(str(place / topic)))
 
 
 @contextmanager
 def _kafka(options: dict[str, Any], place: Path, scale: Scale) -> Iterator[Measure]:
-    with _log(place, scale) as (spark, path, count), _topic(place, spark, path) as broker:
-        source = {**address_of(broker), "subscribe": TOPIC, **options}
-        yield lambda: queries(lambda: spark.read.format("kafka").options(**source).load(), count)
+    with _sources(place, scale) as sources, _broker(place, sources) as broker:
+        source = sources.spark.read.format("kafka").options(**address_of(broker), **options)
+        yield sources.measure(lambda topic: source.option("subscribe", topic).load())
 
 
-def _topic(place: Path, spark: SparkSession, path: str) -> AbstractContextManager[Broker]:
-    """A broker with the log's records in a topic."""
-    check_has(spark, connector())
+def _broker(place: Path, sources: Sources) -> AbstractContextManager[Broker]:
+    """Its topics have the records of the log's, in the same partitions."""
+    check_has(sources.spark, connector())
 
     @contextmanager
-    def filled_broker(directory: Path) -> Iterator[Broker]:
+    def filled(directory: Path) -> Iterator[Broker]:
         with running_broker(directory) as broker:
-            broker.create(TOPIC, PARTITIONS)
-            rows = spark.read.format("pylog").load(path).select("key", "value")
-            rows.write.format("kafka").options(**address_of(broker), topic=TOPIC, **BATCHES).save()
+            for topic in TOPICS:
+                broker.create(topic, PARTITIONS)
+                rows = sources.of_log("pylog", topic).select("key", "value", "partition")
+                rows.write.format("kafka").options(**address_of(broker), topic=topic, **BATCHES).save()
             yield broker
 
-    return shared(place.parent / "broker", filled_broker)
+    return shared(place.parent / "broker", filled)
 
 
 def _over(of: str, over: str, bounds: tuple[float, ...]) -> Iterator[Figure]:
@@ -104,11 +135,11 @@ def _beside_kafka(of: str, at_least: float) -> Iterator[Figure]:
 WORKLOADS = [
     Workload(
         "spark_kafka",
-        f"Spark in local[2] over 1 GB beside a broker: records of 100 bytes, {PARTITIONS} partitions, {len(KEYS):,} keys",
+        f"Spark in local[2] beside a broker: {RECORDS:,} records of 100 bytes with {len(KEYS):,} keys, {LINES:,} lines",
         (
             Contender(NAME, 'spark.read.format("pylog"), all columns', _python),
             Contender(JVM, 'spark.read.format("pylog-jvm")', _jvm),
-            Contender(PARQUET, "the same rows, uncompressed; columns and counts that a query needs alone", _parquet),
+            Contender(PARQUET, "the same rows, uncompressed; the values differ, so that they stand in it whole", _parquet),
             Contender(KAFKA, f"{CONNECTOR}, its defaults; {BROKER}; batches of {BATCHES['kafka.batch.size'] >> 10} KiB",
                       partial(_kafka, {})),
             Contender(TUNED, "the same broker and " + ", ".join(f"{name}={value}" for name, value in TUNING.items()),

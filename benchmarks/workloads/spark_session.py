@@ -81,22 +81,28 @@ def shared(directory: Path, make: Callable[[Path], AbstractContextManager[T]]) -
         yield _shared[directory]
         return
     directory.mkdir()
-    with make(directory) as made:
-        _shared[directory] = made
-        try:
+    try:
+        with make(directory) as made:
+            _shared[directory] = made
             yield made
-        finally:
-            del _shared[directory]
-    shutil.rmtree(directory)
+    finally:
+        _shared.pop(directory, None)
+        shutil.rmtree(directory)
 
 
-@contextmanager
-def filled(directory: Path, count: int) -> Iterator[str]:
-    """The path of a log with so many records."""
-    yield fill(directory, count)
+def same(first: int, size: int) -> list[bytes]:
+    """Values that are all the same."""
+    return [VALUE] * size
 
 
-def fill(place: Path, count: int) -> str:
+def different(first: int, size: int) -> list[bytes]:
+    """As long, each with its number."""
+    rest = VALUE[10:]
+    return [b"%010d" % number + rest for number in range(first, first + size)]
+
+
+def fill(place: Path, count: int, values: Callable[[int, int], list[bytes]] = same) -> str:
+    """A log with so many records. Returns its path."""
     path = place / "log"
     with Log(path) as log:
         log.create_topic(TOPIC, partitions=PARTITIONS)
@@ -104,7 +110,7 @@ def fill(place: Path, count: int) -> str:
             for first in range(0, count, SENT_AT_ONCE):
                 size = min(SENT_AT_ONCE, count - first)
                 chosen = [KEYS[number % len(KEYS)] for number in range(first, first + size)]
-                producer.send_many(TOPIC, [VALUE] * size, keys=chosen)
+                producer.send_many(TOPIC, values(first, size), keys=chosen)
     return str(path)
 
 

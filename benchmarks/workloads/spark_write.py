@@ -35,7 +35,7 @@ def _rows(place: Path, scale: Scale) -> Iterator[tuple[SparkSession, DataFrame, 
         def written(directory: Path) -> Iterator[str]:
             rows = spark.range(count).selectExpr(
                 f"encode(format_string('key-%07d', id % {len(KEYS)}), 'utf-8') AS key",
-                f"encode('{VALUE.decode()}', 'utf-8') AS value",
+                f"encode(format_string('%010d{VALUE[10:].decode()}', id), 'utf-8') AS value",
                 f"timestamp_millis({FIRST_S * 1_000} + id) AS timestamp",
             )
             rows.write.option("compression", "none").parquet(str(directory / "rows"))
