@@ -19,7 +19,12 @@ CURVES = {
 }
 
 
-BARS = {"append_send": "Writing, records/s", "consume": "Reading, records/s"}
+BARS = {
+    "append_send": "Writing, records/s",
+    "consume": "Reading, records/s",
+    "spark_kafka": "Spark, sum(length(value)), records/s",
+}
+OWN = ("pylog", "pylog-jvm")
 
 
 def problem_of(path: Path, workloads: Sequence[Workload]) -> str | None:
@@ -100,7 +105,7 @@ def _bars(axes: Any, result: Result, title: str) -> None:
         [spread.median - spread.least for spread in spreads.values()],
         [spread.most - spread.median for spread in spreads.values()],
     ]
-    axes.barh(names, medians, xerr=errors, color=[OURS if name == "pylog" else THEIRS for name in names], capsize=3)
+    axes.barh(names, medians, xerr=errors, color=[OURS if name in OWN else THEIRS for name in names], capsize=3)
     for at, spread in enumerate(spreads.values()):
         axes.text(spread.most, at, f"  {number(spread.median, '')}", va="center", fontsize=9)
     axes.set_xlim(right=1.18 * max(spread.most for spread in spreads.values()))

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from benchmarks.rivals import aiokafka, jetstream, kafka, lmdb, redis, sqlite
+from benchmarks.rivals import aiokafka, chronicle, jetstream, kafka, lmdb, redis, sqlite
 
 RIVALS: dict[str, ModuleType] = {
     "LMDB": lmdb,
     "SQLite": sqlite,
+    "Chronicle Queue": chronicle,
     "Redis Streams": redis,
     "NATS JetStream": jetstream,
     "Kafka": kafka,

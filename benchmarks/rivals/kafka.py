@@ -1,4 +1,4 @@
-"""A Kafka broker with Kafka's own performance tools as clients, each started anew for a round: Java throughout."""
+"""A Kafka broker, and Kafka's own performance tools as its clients, which start again for each round: Java throughout."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ ORACLE = Path(__file__).parents[2] / "scripts" / "kafka-oracle"
 CLUSTER_ID = "cHlsb2ctYmVuY2htYXJrcw"
 
 
-class _Broker:
+class Broker:
+    """One node, controller and broker, with Kafka's defaults: when data goes to the disk is left to the system."""
+
     def __init__(self, java: str, jars: str, directory: Path, port: int) -> None:
         self._directory = directory
         self._java = [java, "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{jars}/*"]
@@ -45,9 +47,16 @@ class _Broker:
             raise RuntimeError(f"{main} failed: {done.stdout[-1_000:]}{done.stderr[-1_000:]}")
         return done.stdout
 
-    def create(self, topic: str) -> None:
-        self.run("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.address, "--create", "--topic", topic,
-                 "--partitions", "1", "--replication-factor", "1")  # fmt: skip
+    def create(self, topic: str, partitions: int = 1) -> None:
+        """An empty topic."""
+        self._topics("--create", "--topic", topic, "--partitions", str(partitions), "--replication-factor", "1")
+
+    def delete(self, topic: str) -> None:
+        """The files go a minute later."""
+        self._topics("--delete", "--topic", topic)
+
+    def _topics(self, *arguments: str) -> None:
+        self.run("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.address, *arguments)
 
     def produce(self, topic: str, records: int) -> float:
         """Records a second, as the tool counts them."""
@@ -67,13 +76,14 @@ class _Broker:
 
 
 @contextmanager
-def _broker(directory: Path) -> Iterator[_Broker]:
+def running_broker(directory: Path) -> Iterator[Broker]:
+    """With its data in ``directory``. ``MissingError`` without Java or Kafka's jars."""
     java = program("java", "default-jdk-headless")
     found = subprocess.run([str(ORACLE), "jars"], capture_output=True, text=True, check=False, env={**os.environ})
     if found.returncode:
         raise MissingError(found.stderr.strip().splitlines()[-1])
     port = free_port()
-    broker = _Broker(java, found.stdout.strip(), directory, port)
+    broker = Broker(java, found.stdout.strip(), directory, port)
     broker.run("kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(broker.configuration))
     with running(broker.command("kafka.Kafka", str(broker.configuration)), directory, lambda: listens(port)):
         yield broker
@@ -83,7 +93,7 @@ def _broker(directory: Path) -> Iterator[_Broker]:
 def writes(place: Path, scale: Scale) -> Iterator[Measure]:
     """A topic a round."""
     records, numbers = scale.of(RECORDS), count()
-    with _broker(place) as broker:
+    with running_broker(place) as broker:
 
         def measure() -> Sample:
             topic = f"events-{next(numbers)}"
@@ -97,7 +107,7 @@ def writes(place: Path, scale: Scale) -> Iterator[Measure]:
 def reads(place: Path, scale: Scale) -> Iterator[Measure]:
     """One topic, read from its beginning."""
     records = scale.of(RECORDS)
-    with _broker(place) as broker:
+    with running_broker(place) as broker:
         broker.create("events")
         broker.produce("events", records)
         yield lambda: {"records_per_s": broker.consume("events", records)}

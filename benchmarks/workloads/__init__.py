@@ -24,6 +24,8 @@ from benchmarks.workloads import (
     processes,
     size,
     spark,
+    spark_batches,
+    spark_kafka,
     spark_stream,
     spark_write,
     table,
@@ -50,8 +52,10 @@ _MODULES = (
     compaction,
     housekeeping,
     spark,
-    spark_stream,
+    spark_kafka,
     spark_write,
+    spark_stream,
+    spark_batches,
 )
 
 WORKLOADS: dict[str, Workload] = {

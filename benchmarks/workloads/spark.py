@@ -9,37 +9,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from benchmarks.settings import TOPIC, VALUE, Scale, check_count, seconds
+from benchmarks.settings import TOPIC, Scale
 from benchmarks.workload import Contender, Figure, Measure, Sample, Value, Workload, no_package
 from benchmarks.workloads.pylog_log import NAME
-from benchmarks.workloads.spark_session import KEYS, PARTITIONS, fill, session
+from benchmarks.workloads.spark_session import KEYS, PARTITIONS, QUERIES, fill, queries, session
 from pylog import Log
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 TUPLES_SHARE = 20  # of the rows: it would take minutes
 NAIVE_SHARE = 50
 PREPARED_ROWS = 9_000  # as many as a batch of the source has
-
-
-def _queries(frame: Callable[[], DataFrame], count: int) -> Sample:
-    """How long each takes."""
-    from pyspark.sql import functions as f
-
-    def total() -> None:
-        [row] = frame().agg(f.sum(f.length("value"))).collect()
-        check_count(row[0], count * len(VALUE))
-
-    sum_s = seconds(total)
-    return {
-        "sum_s": sum_s,
-        "count_s": seconds(lambda: check_count(frame().count(), count)),
-        "group_s": seconds(lambda: check_count(frame().groupBy("key").count().count(), min(count, len(KEYS)))),
-        "records_per_s": count / sum_s,
-    }
 
 
 def _processor_s() -> dict[int, float]:
@@ -72,7 +52,7 @@ def _pylog(place: Path, scale: Scale) -> Iterator[Measure]:
         path = fill(place, count)
 
         def measure() -> Sample:
-            found = _queries(lambda: spark.read.format("pylog").load(path), count)
+            found = queries(lambda: spark.read.format("pylog").load(path), count)
             before = _processor_s()
             spark.read.format("pylog").load(path).selectExpr("sum(length(value))").collect()
             spent_s = _spent_s(before)
@@ -102,7 +82,7 @@ def _parquet(place: Path, scale: Scale) -> Iterator[Measure]:
     with session() as spark:
         frame = spark.read.format("pylog").load(fill(place, count))
         frame.write.option("compression", "none").parquet(str(place / "parquet"))
-        yield lambda: _queries(lambda: spark.read.parquet(str(place / "parquet")), count)
+        yield lambda: queries(lambda: spark.read.parquet(str(place / "parquet")), count)
 
 
 @contextmanager
@@ -112,7 +92,7 @@ def _prepared(place: Path, scale: Scale) -> Iterator[Measure]:
     with session() as spark:
         path = fill(place, 2 * PARTITIONS * PREPARED_ROWS)
         spark.dataSource.register(_source("prepared", partial(_prepared_batches, path)))
-        yield lambda: _queries(lambda: spark.read.format("prepared").option("rows", count).load(), count)
+        yield lambda: queries(lambda: spark.read.format("prepared").option("rows", count).load(), count)
 
 
 @contextmanager
@@ -135,7 +115,7 @@ def _naive(place: Path, scale: Scale) -> Iterator[Measure]:
 def _rows_of(rows: Callable[[str, int, int], Iterator[Any]], called: str, place: Path, count: int) -> Iterator[Measure]:
     with session() as spark:
         spark.dataSource.register(_source(called, partial(rows, fill(place, count))))
-        yield lambda: _queries(lambda: spark.read.format(called).option("rows", count).load(), count)
+        yield lambda: queries(lambda: spark.read.format(called).option("rows", count).load(), count)
 
 
 def _source(called: str, rows: Callable[[int, int], Iterator[Any]]) -> Any:
@@ -204,8 +184,6 @@ def _naive_rows(path: str, partition: int, _: int) -> Iterator[Any]:
                 yield r.key, r.value, TOPIC, partition, r.offset, at, r.timestamp_type
 
 
-_QUERIES = (("count()", "count_s"), ("sum(length(value))", "sum_s"), ("groupBy(key).count()", "group_s"))
-
 WORKLOADS = [
     Workload(
         "spark",
@@ -220,12 +198,12 @@ WORKLOADS = [
         (
             *(
                 Figure(f"{query}: time over Parquet's", Value(NAME, metric), Value("Parquet", metric), at_most=2)
-                for query, metric in _QUERIES
+                for query, metric in QUERIES
             ),
             *(
                 Figure(f"{query}: time over Spark's own transport", Value(NAME, metric), Value("prepared", metric),
                        at_most=1.2)
-                for query, metric in _QUERIES
+                for query, metric in QUERIES
             ),
             Figure("records a second over tuples of pylog's", Value(NAME, "records_per_s"),
                    Value("tuples", "records_per_s"), at_least=10),

@@ -123,7 +123,7 @@ def _small_batches(place: Path, scale: Scale) -> Iterator[Measure]:
                     producer.send_many(TOPIC, [VALUE] * 100 * (batches + 2))
                 stream = spark.readStream.format("pylog").option("startingOffsets", "earliest")
                 stream = stream.option("maxOffsetsPerTrigger", 100).load(str(directory / "log"))
-                return _micro_batches_ms(stream, place, batches)
+                return micro_batches_ms(stream, place, batches)
 
         yield measure
 
@@ -135,10 +135,10 @@ def _rate(place: Path, scale: Scale) -> Iterator[Measure]:
         stream = (
             spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).option("numPartitions", 1).load()
         )
-        yield lambda: _micro_batches_ms(stream, place, batches)
+        yield lambda: micro_batches_ms(stream, place, batches)
 
 
-def _micro_batches_ms(stream: DataFrame, place: Path, batches: int) -> Sample:
+def micro_batches_ms(stream: DataFrame, place: Path, batches: int) -> Sample:
     with fresh(place) as directory:
         writer = stream.writeStream.format("noop").option("checkpointLocation", str(directory))
         query = writer.trigger(processingTime="0 seconds").start()
