@@ -253,3 +253,15 @@ def test_a_deletion_that_is_begun_again_makes_the_snapshot_durable_that_is_left_
     for _ in range(2):
         partition.log.delete_before(3)
     assert durable == [3, 3]
+
+
+def test_what_a_killed_sealer_left_of_a_segment_goes_with_the_segment(tmp_path: Path) -> None:
+    partition = open_partition(tmp_path / "t-0", segment_bytes=200)
+    fill(partition, 6)
+    found = bases(tmp_path / "t-0")
+    names = [f"{base:020d}.seal.77-9a47655976a72289.tmp" for base in found]
+    for name in names:
+        (tmp_path / "t-0" / name).write_bytes(b"half")
+    partition.log.delete_before(found[3])
+    left = sorted(name for name in names if (tmp_path / "t-0" / name).exists())
+    assert left == sorted(name for name in names if int(name[:20]) >= found[3])

@@ -31,6 +31,7 @@ CLEANER_LOCK = ".cleaner-lock"
 CLEANER_CHECKPOINT = ".cleaner-checkpoint"
 
 _DIGITS = 20
+_OF_PROCESS = re.compile("[0-9]+-[0-9a-f]+")  # see temporary_path
 _OFFSET_MAX = 2**63 - 2**31  # offsets are int64, and a segment has offsets up to 2**31 after its base
 SEGMENT_KINDS = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, TIMES, UNSYNCED, SEAL)
 CLEANED_KINDS = (TRANSACTION_INDEX, OFFSET_INDEX, TIME_INDEX, LOG)  # besides the seal, in the order of a swap
@@ -62,6 +63,13 @@ def is_unfinished_snapshot(name: str) -> bool:
     return name.endswith(TEMPORARY) and offset_of(name.removesuffix(TEMPORARY), SNAPSHOT) is not None
 
 
+def unfinished_seal(name: str) -> int | None:
+    """The offset in the name of a seal that its process has not finished; None for any other name."""
+    target, _, of_process = name.removesuffix(TEMPORARY).rpartition(".")
+    is_one = name.endswith(TEMPORARY) and _OF_PROCESS.fullmatch(of_process) is not None
+    return offset_of(target, SEAL) if is_one else None
+
+
 def is_leftover(name: str) -> bool:
     """Whether nothing reads a file of this name: a crash left it, or an earlier version wrote it.
 
@@ -70,10 +78,8 @@ def is_leftover(name: str) -> bool:
     """
     if name.endswith(TEMPORARY):
         target, _, of_process = name.removesuffix(TEMPORARY).rpartition(".")
-        is_temporary = target == LOCK or offset_of(target, SEAL) is not None
-        return is_unfinished_snapshot(name) or (
-            is_temporary and re.fullmatch("[0-9]+-[0-9a-f]+", of_process) is not None
-        )
+        is_lock = target == LOCK and _OF_PROCESS.fullmatch(of_process) is not None
+        return is_lock or is_unfinished_snapshot(name) or unfinished_seal(name) is not None
     kinds: Sequence[str] = (
         *(kind + DELETED for kind in SEGMENT_KINDS),
         *(kind + REWRITE for kind in _COPIED),

@@ -21,7 +21,7 @@ from pylog.partition.repair import swaps
 from pylog.partition.segments import Segments
 from pylog.partition.write.lock import WriteLock
 from pylog.segment.files import free, names_of, retire
-from pylog.segment.naming import DELETED, SEGMENT_KINDS, SNAPSHOT, file_name, is_leftover, offsets_of
+from pylog.segment.naming import DELETED, SEGMENT_KINDS, SNAPSHOT, file_name, is_leftover, offsets_of, unfinished_seal
 
 logger = logging.getLogger("pylog.partition")
 
@@ -57,8 +57,9 @@ def _remove_listed(directory: PartitionDirectory, lock: WriteLock, offset: int, 
         if not is_gone:
             return is_gone is None
         free(directory.filesystem, directory.path, some)
-    for name in names:  # what a crash during a deletion has left
-        if name.endswith(DELETED) and is_leftover(name):
+    for name in names:  # what a crash during a deletion has left, or one while a segment was sealed that is deleted now
+        unfinished = unfinished_seal(name)
+        if (name.endswith(DELETED) and is_leftover(name)) or (unfinished is not None and unfinished < offset):
             directory.filesystem.remove(f"{directory.path}/{name}")
     return True
 
