@@ -54,7 +54,7 @@ STORED_BYTES = RECORD_BYTES + 100  # of a record alone in its batch, with its sh
 BATCH_BYTES = 16 << 10
 INTERNAL_SEGMENT_BYTES: int = OWN_TOPICS_OPTIONS["segment_bytes"]
 
-SIDE_BYTES = 32 << 10  # of a partition: commit slots, seals, snapshots
+SIDE_BYTES = 128 << 10  # of a partition: commit slots, seals, and snapshots that know hundreds of killed producers
 LATE_S = 60.0
 WARM_S = 15.0
 CALM_SHARE = 0.3  # of the time: nobody is killed any more
