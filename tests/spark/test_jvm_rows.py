@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
 from itertools import islice, pairwise
 from pathlib import Path
 from random import Random
@@ -18,24 +16,15 @@ from tests.spark.jvm.random_logs import TOPIC, random_log
 from tests.spark.jvm.verdicts import (
     COLUMNS,
     JavaReader,
-    compile_reader,
-    has_javac,
     pieces_of,
     python_totals,
     verdicts,
 )
 from tests.spark.reading import KAFKA, planned
 
-pytestmark = pytest.mark.skipif(not has_javac(), reason="no javac")
 DATA = KAFKA.parent
 DOCS = Path(__file__).parents[2] / "docs"
 LEVELS = ["read_committed", "read_uncommitted"]
-
-
-@pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaReader]:
-    with closing(JavaReader(compile_reader(tmp_path_factory.mktemp("classes")))) as java:
-        yield java
 
 
 def check(java: JavaReader, ranges: list[PartitionRange], columns: tuple[str, ...] | list[str] = COLUMNS) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -59,8 +60,9 @@ class JavaReader:
             "pylog.spark.Verdicts",
         ]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
+        self._unread = b""
 
     def close(self) -> None:
         with suppress(OSError):
@@ -68,15 +70,26 @@ class JavaReader:
 
     def ask(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS, *, totals: bool = False) -> str:
         """``rows <count> <CRC-32>``, or an error's kind and message."""
-        stdin, stdout = self._process.stdin, self._process.stdout
+        self.put(pieces, columns, totals=totals)
+        return self.answer()
+
+    def put(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS, *, totals: bool = False) -> None:
+        """A question; the answers come in the same order."""
+        stdin = self._process.stdin
         assert stdin is not None
-        assert stdout is not None
-        stdin.write(json.dumps({"pieces": pieces, "columns": columns, "totals": totals}) + "\n")
+        stdin.write(json.dumps({"pieces": pieces, "columns": columns, "totals": totals}).encode() + b"\n")
         stdin.flush()
-        assert select([stdout], [], [], ANSWER_SECONDS_MAX)[0], "no answer"
-        answer = stdout.readline()
-        assert answer, f"the JVM has ended with {self._process.wait()}"
-        return answer.rstrip("\n")
+
+    def answer(self) -> str:
+        stdout = self._process.stdout
+        assert stdout is not None
+        while b"\n" not in self._unread:
+            assert select([stdout], [], [], ANSWER_SECONDS_MAX)[0], "no answer"
+            got = os.read(stdout.fileno(), 1 << 16)
+            assert got, f"the JVM has ended with {self._process.wait()}"
+            self._unread += got
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode()
 
 
 def pieces_of(ranges: Sequence[PartitionRange]) -> list[dict[str, Any]]:
