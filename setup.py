@@ -1,13 +1,17 @@
-"""The compiled record codec, where it can be built; everything else stands in setup.cfg.
+"""The compiled record codec and the Java reader, where they can be built; everything else stands in setup.cfg.
 
-The readable codec does the same, slower, so nothing that goes wrong here fails an installation: it prints one warning.
+The readable codec, and the reader in Python, do the same, slower, so nothing that goes wrong here fails an installation: it
+prints one warning.
 """
 
 import os
+import subprocess
+import sys
 from importlib.util import find_spec
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 RECORDS = Extension("pylog.codec._records", ["src/pylog/codec/_records.pyx"], optional=True)
 
@@ -32,6 +36,17 @@ class BuildOrDoWithout(build_ext):
         self.warn(f"pylog's compiled codec was not built ({reason}); the slower pure-Python one is used instead")
 
 
+class BuildJar(build_py):
+    """Without a JDK or pyspark, as in pip's own build environments, a jar that scripts/jvm has made before is taken."""
+
+    def run(self) -> None:
+        if find_spec("pyspark"):
+            done = subprocess.run([sys.executable, "scripts/jvm"], stderr=subprocess.PIPE, text=True, check=False)
+            if done.returncode:
+                self.warn(f"the jar of the Java reader was not built: {done.stderr.strip()}")
+        super().run()
+
+
 wanted = os.environ.get("PYLOG_PURE_PYTHON", "") in ("", "0")
 
-setup(ext_modules=[RECORDS] if wanted else [], cmdclass={"build_ext": BuildOrDoWithout})
+setup(ext_modules=[RECORDS] if wanted else [], cmdclass={"build_ext": BuildOrDoWithout, "build_py": BuildJar})

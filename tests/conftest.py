@@ -32,6 +32,8 @@ RUN_SEED = int(os.environ.get("PYLOG_TEST_SEED") or random.randrange(2**32))
 JAVA_NEEDED = 17
 TMPFS = Path("/dev/shm")
 TESTS = Path(__file__).parent
+JVM = TESTS.parent / "src" / "pylog" / "spark" / "jvm"
+JAR = JVM / "pylog-spark.jar"
 # Runs side by side share this directory, and with it the tests: see ``is_mine``. Not for the processes that tests start.
 SHARED = os.environ.pop("PYLOG_TEST_SHARED", None)
 ON_SPARK: set[Path] = set()  # files with a test on Spark
@@ -237,10 +239,32 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    if jar_problem() is None:
+        options |= {
+            "spark.jars": str(JAR),
+            "spark.pylog.python": sys.executable,
+            "spark.pylog.pythonPath": str(TESTS.parent / "src"),
+        }
     session = SparkSession.builder.master("local[2]").appName("pylog tests").config(map=options).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def jvm(spark: SparkSession) -> SparkSession:
+    """The same session, which has ``format("pylog-jvm")``. Without the jar: a skip, or under CI a failure."""
+    if problem := jar_problem():
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(problem)
+    return spark
+
+
+def jar_problem() -> str | None:
+    """Why the tests cannot use the Java reader's jar, or None."""
+    made = JAR.stat().st_mtime if JAR.exists() else 0.0
+    if any(source.stat().st_mtime > made for source in (JVM / "java").rglob("*.*")):
+        return f"{JAR.name} is not there, or is older than its sources: scripts/jvm makes it"
+    return None
 
 
 def java_problem() -> str | None:

@@ -124,7 +124,7 @@ class SegmentReader:
         return end
 
     def indexed_start(self, offset: int, end: int) -> int:
-        """A position before ``end`` to start looking for ``offset``: by the index, if a batch at or before the offset is there."""
+        """Where to start looking for ``offset``: the index entry, if a batch at or before the offset is there."""
         if offset <= self.base_offset:
             return 0  # the first batch has no entry
         try:

@@ -3,9 +3,11 @@
     data_source.py  the class for ``format("pylog")``: its columns, its reader, its writer
     source/         reads: the driver plans a query or stream, executors read its ranges
     sink/           writes: tasks stage batches, the driver appends them in one transaction
+    jvm/            reads batches in Java: ``format("pylog-jvm")``, planned by source/
+    session.py      a Spark session that has both formats
 
 A reading executor needs only the package and read permission: no lock, no write. The names here
-are imported at first use: a planner does without pyspark and pyarrow.
+are imported at first use: the planner of jvm/ does without pyspark and pyarrow.
 """
 
 from typing import TYPE_CHECKING
@@ -14,9 +16,10 @@ from pylog.errors import ConfigError
 
 if TYPE_CHECKING:
     from pylog.spark.data_source import PylogDataSource
+    from pylog.spark.session import jar, session_builder
     from pylog.spark.source.lag import commit_progress, offsets_behind
 
-__all__ = ["PylogDataSource", "commit_progress", "offsets_behind"]
+__all__ = ["PylogDataSource", "commit_progress", "jar", "offsets_behind", "session_builder"]
 
 if not TYPE_CHECKING:  # a type checker would accept any name
 
@@ -26,6 +29,8 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         try:
             if name == "PylogDataSource":
                 from pylog.spark import data_source as home
+            elif name in ("jar", "session_builder"):
+                from pylog.spark import session as home
             else:
                 from pylog.spark.source import lag as home
         except ModuleNotFoundError as error:

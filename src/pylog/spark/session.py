@@ -17,41 +17,40 @@ _JAR = "pylog-spark.jar"
 
 
 def jar() -> str:
-    """The path of the jar for ``format("pylog-jvm")``: for ``spark.jars`` or ``--jars``.
+    """The path of the jar of ``format("pylog-jvm")``, for ``spark.jars`` or ``--jars``.
 
     ``ConfigError`` if this installation has none.
     """
-    names = OsFileSystem().names(str(_HERE / "jvm")) if OsFileSystem().is_directory(str(_HERE / "jvm")) else []
-    if _JAR not in names:
+    directory = str(_HERE / "jvm")
+    if not OsFileSystem().is_directory(directory) or _JAR not in OsFileSystem().names(directory):
         raise ConfigError(
-            f"this installation has no {_JAR}: it was made without a JDK or pyspark. In a checkout, scripts/jvm makes it "
-            '(it needs a JDK of 17 or newer, and pyspark); format("pylog") does without',
-            path=str(_HERE / "jvm" / _JAR),
+            f"this installation has no {_JAR}: it was made without a JDK or without pyspark. In a checkout that has both, "
+            'scripts/jvm makes it; format("pylog") needs no jar',
+            path=f"{directory}/{_JAR}",
         )
-    return str(_HERE / "jvm" / _JAR)
+    return f"{directory}/{_JAR}"
 
 
 def session_builder() -> SparkSession.Builder:
-    """``SparkSession.builder`` with ``format("pylog-jvm")`` and filters pushed down to ``format("pylog")``.
+    """``SparkSession.builder`` for a session that has ``format("pylog-jvm")``.
 
-    Call it before the program's first session starts: a running JVM takes no jar.
-    ``ConfigError`` without the jar, or if a session runs already.
+    ``format("pylog")`` gets filters pushed down. Call it before the program starts its first
+    session. ``ConfigError`` after that, and without the jar.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    if SparkContext._active_spark_context is not None:
+    if SparkContext._gateway is not None:
         raise ConfigError(
-            "a Spark session runs already, and takes no jar any more: stop it, or set spark.jars to pylog.spark.jar() before "
-            "it starts"
+            "this program has started Spark's JVM already, which takes no jar any more: call session_builder() first, or "
+            "set spark.jars to pylog.spark.jar() before the first session"
         )
-    settings = {
-        "spark.jars": jar(),
-        "spark.pylog.python": sys.executable,
-        "spark.pylog.pythonPath": str(_HERE.parents[1]),
-        "spark.sql.python.filterPushdown.enabled": "true",
-    }
     builder: SparkSession.Builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder
+    return builder.config(
+        map={
+            "spark.jars": jar(),
+            "spark.pylog.python": sys.executable,
+            "spark.pylog.pythonPath": str(_HERE.parents[1]),
+            "spark.sql.python.filterPushdown.enabled": True,
+        }
+    )

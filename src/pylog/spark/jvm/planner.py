@@ -36,6 +36,8 @@ _INSTEAD = 'format("pylog-jvm") cannot do it: use format("pylog")'
 def serve(questions: BinaryIO, answers: BinaryIO) -> None:
     """Answer each line, until there are no more."""
     while line := questions.readline(QUESTION_BYTES_MAX + 1):
+        if len(line) > QUESTION_BYTES_MAX:
+            raise ValueError(f"a question is too long: the limit is {QUESTION_BYTES_MAX}")
         answers.write(answer(line) + b"\n")
         answers.flush()
 
@@ -43,13 +45,11 @@ def serve(questions: BinaryIO, answers: BinaryIO) -> None:
 def answer(line: bytes) -> bytes:
     """The answer to one question, as JSON."""
     try:
-        if len(line) > QUESTION_BYTES_MAX:
-            raise ConfigError(f"a query's filters and options have more than {QUESTION_BYTES_MAX} bytes; {_INSTEAD}")
         found = json.dumps(_answer(json.loads(line))).encode()
         if len(found) > ANSWER_BYTES_MAX:
             raise ConfigError(
-                f"the plan has {len(found)} bytes, more than {ANSWER_BYTES_MAX}; plan fewer tasks: a larger splitBytes or "
-                f"maxRecordsPerPartition, or a narrower range; {_INSTEAD}"
+                f"the plan has {len(found)} bytes, more than {ANSWER_BYTES_MAX}; plan fewer tasks: with a "
+                f'larger splitBytes or maxRecordsPerPartition, or a narrower range; or use format("pylog")'
             )
     except own(PylogError, OSError) as error:
         found = json.dumps({"error": {"class": type(error).__name__, "message": str(error)}}).encode()
@@ -94,11 +94,10 @@ def _options(question: Fields) -> SourceOptions:
     ):
         if is_set:
             raise ConfigError(f"{option}: {_INSTEAD}", option=option.partition("=")[0])
-    if not options.path.isprintable() or not options.path.isascii():
-        try:
-            options.path.encode()
-        except own(UnicodeEncodeError) as error:
-            raise ConfigError(f"path={options.path!r} is no text: {_INSTEAD}", option="path") from error
+    try:
+        options.path.encode()
+    except own(UnicodeEncodeError) as error:
+        raise ConfigError(f"path={options.path!r} is no text: {_INSTEAD}", option="path") from error
     return options
 
 

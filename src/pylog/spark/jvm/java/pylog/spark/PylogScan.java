@@ -8,6 +8,8 @@ import java.util.Map;
 import java.util.OptionalLong;
 import java.util.stream.Collectors;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -90,7 +92,7 @@ final class PylogScan implements Scan, Batch, SupportsReportStatistics {
 
   @Override
   public Statistics estimateStatistics() {
-    long sizeBytes = tasks().stream().mapToLong(Task::sizeBytes).sum();
+    long sizeBytes = sizeBytes();
     return new Statistics() {
       @Override
       public OptionalLong sizeInBytes() {
@@ -102,6 +104,20 @@ final class PylogScan implements Scan, Batch, SupportsReportStatistics {
         return OptionalLong.empty();
       }
     };
+  }
+
+  @Override
+  public CustomMetric[] supportedCustomMetrics() {
+    return new CustomMetric[] {new StoredBytes()};
+  }
+
+  @Override
+  public CustomTaskMetric[] reportDriverMetrics() {
+    return new CustomTaskMetric[] {StoredBytes.of(sizeBytes())};
+  }
+
+  private long sizeBytes() {
+    return tasks().stream().mapToLong(Task::sizeBytes).sum();
   }
 
   private synchronized List<Task> tasks() {
