@@ -46,7 +46,7 @@ public final class Verdicts {
         ((List<String>) question.get("columns")).stream().map(Wanted.Column::of).collect(Collectors.toList());
     try {
       boolean wantsTotals = question.get("totals") == Boolean.TRUE;
-      return wantsTotals ? totals(pieces) : new Verdicts().read(pieces, new Wanted(columns, true));
+      return wantsTotals ? totals(pieces) : new Verdicts().read(pieces, new Wanted(columns));
     } catch (CorruptSegmentException error) {
       return "corrupt " + error.getMessage();
     } catch (DataLossException error) {
@@ -65,9 +65,9 @@ public final class Verdicts {
     long[] offsets = {Long.MAX_VALUE, Long.MIN_VALUE};
     long[] times = {Long.MAX_VALUE, Long.MIN_VALUE};
     for (Piece piece : pieces) {
-      long without = PieceCounter.of(piece, false, false, true).count();
-      long withOffsets = PieceCounter.of(piece, true, false, true).count();
-      PieceCounter found = PieceCounter.of(piece, true, true, true);
+      long without = PieceCounter.of(piece, false, false).count();
+      long withOffsets = PieceCounter.of(piece, true, false).count();
+      PieceCounter found = PieceCounter.of(piece, true, true);
       if (found.count() != without || found.count() != withOffsets) {
         return "crashed: " + found.count() + " records, or " + without + ", or " + withOffsets;
       }

@@ -22,10 +22,10 @@ final class PieceCounter {
   }
 
   /** Count one piece. {@code CorruptSegmentException}, {@code DataLossException}, {@code UnsupportedException}. */
-  static PieceCounter of(Piece piece, boolean wantsOffsets, boolean wantsTimestamps, boolean checksCrc)
+  static PieceCounter of(Piece piece, boolean wantsOffsets, boolean wantsTimestamps)
       throws IOException {
     PieceCounter counter = new PieceCounter(wantsOffsets, wantsTimestamps);
-    try (PieceBatches batches = new PieceBatches(piece, checksCrc);
+    try (PieceBatches batches = new PieceBatches(piece);
         Decompressor decompressor = new Decompressor()) {
       Records records = new Records();
       Rows rows = null;
