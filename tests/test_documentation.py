@@ -22,7 +22,7 @@ from pylog import Log, errors
 from pylog.codec.format import CODEC_NAMES
 from pylog.group.assignor import ASSIGNORS
 from pylog.producer.partitioner import KEY_HASHES, NAMED_PARTITIONERS
-from tests.conftest import java_problem
+from tests.conftest import jar_problem, java_problem
 from tests.findings import expect_none
 
 PROJECT = Path(__file__).parents[1]
@@ -141,13 +141,18 @@ def test_what_is_printed_for_spark_runs(tmp_path: Path) -> None:
     for block in found:
         if not block.needs_spark and ("var/events" in block.code or "var/sales" in block.code):
             run(block, tmp_path)
-    together = [block.code for block in found if block.needs_spark]  # one session is enough
+    together = [block.code for block in found if block.needs_spark and "session_builder" not in block.code]
     assert len(together) >= 2
-    shown = run(Block(0, "python", WITH_SPARK + "".join(together)), tmp_path, 500)
+    shown = run(Block(0, "python", WITH_SPARK + "".join(together)), tmp_path, 500)  # one session is enough
     assert "|  costco|     2|  650|" in shown
     assert "query sales is 0 offsets behind" in shown
     with Log(tmp_path / "var" / "sales") as log:
         assert set(log.lag("copy").values()) == {0}
+    if jar_problem() is None:
+        (with_jar,) = (block for block in found if "session_builder" in block.code)  # a JVM of its own
+        shown = run(with_jar, tmp_path, 200)
+        assert "Row(count(1)=" in shown
+        assert "aggregates [count(*)] by partition" in shown
 
 
 def anchors(document: Path) -> set[str]:

@@ -39,6 +39,25 @@ def read(spark: SparkSession, log: str, split_bytes: int) -> list[list[Any]]:
     return [[*row[:-1], bytes(row.value).decode()] for row in rows]
 
 
+def read_in_java(spark: SparkSession, log: str, split_bytes: int) -> list[list[Any]]:
+    """Each row, and the directory of the executor that read it; at last how many Spark counts."""
+    orders = spark.read.format("pylog-jvm").option("subscribe", "orders").option("splitBytes", split_bytes).load(log)
+    told = orders.mapInArrow(tell_directory, "directory string, partition int, offset long, value binary").collect()
+    return [*([*row[:-1], bytes(row.value).decode()] for row in told), [orders.count()]]
+
+
+def tell_directory(batches: Iterator[Any]) -> Iterator[Any]:
+    """In a Python that need not have pylog."""
+    import os
+
+    import pyarrow as pa
+
+    for batch in batches:
+        read = [batch.column(name) for name in ("partition", "offset", "value")]
+        names = ["directory", "partition", "offset", "value"]
+        yield pa.RecordBatch.from_arrays([pa.array([os.getcwd()] * batch.num_rows), *read], names)
+
+
 def tell_where(batches: Iterator[Any]) -> Iterator[Any]:
     """In the task that reads: its executor's directory, and which codec it has."""
     import os
@@ -105,7 +124,7 @@ def main(master: str, settings: str) -> None:
     print(json.dumps("started"), flush=True)
     for line in sys.stdin:
         name, given = json.loads(line)
-        answer = {"read": read, "write": write, "copy": copy}[name](spark, **given)
+        answer = {"read": read, "read_in_java": read_in_java, "write": write, "copy": copy}[name](spark, **given)
         print(json.dumps(answer), flush=True)
     spark.stop()
 

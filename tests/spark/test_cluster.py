@@ -21,7 +21,7 @@ import pytest
 from pylog import Log, Producer
 from pylog.codec import COMPILED
 from pylog.storage import OsFileSystem
-from tests.conftest import java_problem
+from tests.conftest import JAR, TESTS, jar_problem, java_problem
 from tests.spark import shipping
 from tests.spark.cluster import Cluster
 from tests.spark.writing import values
@@ -202,6 +202,28 @@ def test_a_zip_is_enough_for_executors(
         assert {codec for _, codec, *_ in rows} == {"readable"}
         assert Counter(value.encode() for *_, value in rows) == VALUES
         assert driver.ask("write", log=str(tmp_path / "numbers"), rows=100) == 100
+
+
+def test_executors_of_both_workers_read_with_the_jar_alone(
+    cluster: Cluster, python: Path, place: Path, orders: Path
+) -> None:
+    """Their Python has no pylog. The driver's planner has, by the path that the session names."""
+    if problem := jar_problem():
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(problem)
+    nothing = place / "nothing"
+    nothing.mkdir()
+    before = state_of(orders)
+    settings = {
+        "spark.jars": str(JAR),
+        "spark.pylog.python": sys.executable,
+        "spark.pylog.pythonPath": str(TESTS.parent / "src"),
+    }
+    with Driver(cluster, python, place, nothing, **settings) as driver:
+        *rows, [count] = driver.ask("read_in_java", log=str(orders), split_bytes=12_000)
+    assert state_of(orders) == before
+    assert Counter(value.encode() for *_, value in rows) == VALUES
+    assert count == RECORDS
+    assert workers_of(directory for directory, *_ in rows) == {"worker-0", "worker-1"}
 
 
 @pytest.mark.skipif(not HAS_CONNECT, reason="Spark Connect's client needs pip install 'pyspark[connect]'")

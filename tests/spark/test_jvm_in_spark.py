@@ -80,7 +80,7 @@ def test_golden_directories(jvm: SparkSession, path: Path, tmp_path: Path) -> No
         assert frame.count() == len(alone)
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(4))
 def test_random_logs(jvm: SparkSession, tmpfs_dir: Path, seed: int, number: int) -> None:
     """Of 200 more the rows are compared without Spark: test_jvm_rows.py."""
     chance = random.Random(seed)

@@ -37,7 +37,7 @@ def read(spark):
 
 builder = session_builder()
 spark = session()
-print(spark.conf.get("spark.sql.python.filterPushdown.enabled"))
+print(spark.conf.get("spark.sql.python.filterPushdown.enabled", "false"))
 read(spark)
 read(session(**{"spark.pylog.python": "/bin/false"}))
 read(session(**{"spark.pylog.python": "/no/such/python"}))
@@ -68,7 +68,7 @@ def test_a_program_gets_a_session_and_errors_that_say_which_python(log: Log, tmp
     pushes, count, false, missing, late = done.stdout.splitlines()
     if sys.version_info >= (3, 11):  # PYTHONSAFEPATH
         assert count == str(len(CORNERS))
-    assert pushes == "true"
+    assert pushes == "false"  # PySpark plans a frame once: what one query filters, the next would miss
     assert "/bin/false -m pylog.spark.jvm.planner cannot run: it has ended without a word" in false
     assert "spark.pylog.python, else PYSPARK_PYTHON, names a Python that has pylog" in false
     assert "/no/such/python" in missing

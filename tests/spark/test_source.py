@@ -215,9 +215,12 @@ def test_without_pyspark_the_error_names_what_to_install(monkeypatch: pytest.Mon
     for name in [name for name in sys.modules if name.startswith("pylog.spark")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)
-    with pytest.raises(ConfigError, match=r"pip install 'pylog-embedded\[spark\]'") as caught:
-        importlib.import_module("pylog.spark")
-    assert caught.value.extra == "spark"
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    package = importlib.import_module("pylog.spark")
+    for name in ("PylogDataSource", "session_builder"):
+        with pytest.raises(ConfigError, match=r"pip install 'pylog-embedded\[spark\]'") as caught:
+            getattr(package, name)
+        assert caught.value.extra == "spark"
 
 
 # What goes wrong

@@ -70,6 +70,8 @@ def _parts(
 ) -> Iterator[Part]:
     """The records in the range, batch by batch."""
     for view in views:
+        if view.base_offset >= end:
+            continue  # read with those before it
         columns = _decoded(view, topic_partition, with_headers)
         low, high = 0, columns.count
         if view.base_offset < start or view.last_offset >= end:

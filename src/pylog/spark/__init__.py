@@ -31,6 +31,9 @@ if not TYPE_CHECKING:  # a type checker would accept any name
                 from pylog.spark import data_source as home
             elif name in ("jar", "session_builder"):
                 from pylog.spark import session as home
+
+                if name == "session_builder":
+                    import pyspark  # noqa: F401 - it is imported when called: say first if it is missing
             else:
                 from pylog.spark.source import lag as home
         except ModuleNotFoundError as error:

@@ -34,8 +34,8 @@ def jar() -> str:
 def session_builder() -> SparkSession.Builder:
     """``SparkSession.builder`` for a session that has ``format("pylog-jvm")``.
 
-    ``format("pylog")`` gets filters pushed down. Call it before the program starts its first
-    session. ``ConfigError`` after that, and without the jar.
+    Call it before the program starts its first session. ``ConfigError`` after that, and without
+    the jar. Filters of ``format("pylog")`` stay with Spark: docs/spark.md, "Filters".
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -51,6 +51,5 @@ def session_builder() -> SparkSession.Builder:
             "spark.jars": jar(),
             "spark.pylog.python": sys.executable,
             "spark.pylog.pythonPath": str(_HERE.parents[1]),
-            "spark.sql.python.filterPushdown.enabled": True,
         }
     )

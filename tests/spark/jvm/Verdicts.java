@@ -1,3 +1,6 @@
+package pylog.spark;
+
+import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -12,18 +15,15 @@ import java.util.zip.CRC32;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarArray;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import pylog.spark.CorruptSegmentException;
-import pylog.spark.DataLossException;
-import pylog.spark.Piece;
-import pylog.spark.PieceReader;
-import pylog.spark.UnsupportedException;
-import pylog.spark.Wanted;
 
 /**
  * Reads pieces, a line of JSON each, and answers a line: {@code rows <count> <CRC-32>} over the wanted
- * columns of all rows, or the kind of error and its message.
+ * columns of all rows, or the kind of error and its message. If the line has {@code "totals": true}:
+ * {@code totals <count> <offsets> <timestamps>}, least and greatest.
  */
 public final class Verdicts {
+  private static final TypeReference<Map<String, Object>> QUESTION = new TypeReference<>() {};
+
   private final CRC32 crc = new CRC32();
   private final ByteBuffer number = ByteBuffer.allocate(8);
 
@@ -34,7 +34,7 @@ public final class Verdicts {
     PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
     ObjectMapper json = new ObjectMapper();
     for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-      answers.println(verdict(json.readValue(line, Map.class)));
+      answers.println(verdict(json.readValue(line, QUESTION)));
     }
   }
 
@@ -45,7 +45,8 @@ public final class Verdicts {
     List<Wanted.Column> columns =
         ((List<String>) question.get("columns")).stream().map(Wanted.Column::of).collect(Collectors.toList());
     try {
-      return new Verdicts().read(pieces, new Wanted(columns, true));
+      boolean wantsTotals = question.get("totals") == Boolean.TRUE;
+      return wantsTotals ? totals(pieces) : new Verdicts().read(pieces, new Wanted(columns));
     } catch (CorruptSegmentException error) {
       return "corrupt " + error.getMessage();
     } catch (DataLossException error) {
@@ -57,6 +58,31 @@ public final class Verdicts {
     } catch (RuntimeException | Error error) {
       return "crashed " + error + " " + List.of(error.getStackTrace());
     }
+  }
+
+  private static String totals(List<Piece> pieces) throws IOException {
+    long count = 0;
+    long[] offsets = {Long.MAX_VALUE, Long.MIN_VALUE};
+    long[] times = {Long.MAX_VALUE, Long.MIN_VALUE};
+    for (Piece piece : pieces) {
+      long without = PieceCounter.of(piece, false, false).count();
+      long withOffsets = PieceCounter.of(piece, true, false).count();
+      PieceCounter found = PieceCounter.of(piece, true, true);
+      if (found.count() != without || found.count() != withOffsets) {
+        return "crashed: " + found.count() + " records, or " + without + ", or " + withOffsets;
+      }
+      count += found.count();
+      if (found.count() > 0) {
+        add(offsets, found.minOffset(), found.maxOffset());
+        add(times, found.minTimestamp(), found.maxTimestamp());
+      }
+    }
+    return "totals " + count + " " + offsets[0] + " " + offsets[1] + " " + times[0] + " " + times[1];
+  }
+
+  private static void add(long[] extremes, long least, long greatest) {
+    extremes[0] = Math.min(extremes[0], least);
+    extremes[1] = Math.max(extremes[1], greatest);
   }
 
   private String read(List<Piece> pieces, Wanted wanted) throws IOException {

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import subprocess
 import zlib
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from types import TracebackType
+from select import select
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyspark
 
 from pylog import arrow
+from pylog.codec.format import INT64_MAX, INT64_MIN
 from pylog.errors import CorruptRecord, InvalidTimestamp, OffsetOutOfRange, TopicNotFound
-from pylog.spark.source.ranges import PartitionRange, record_batches
-from tests.spark.jvm.pieces import piece_of
+from pylog.spark.jvm.pieces import Pieces
+from pylog.spark.source.partition_range import PartitionRange
+from pylog.spark.source.ranges import record_batches
 
 HERE = Path(__file__).parent
 JAVA = HERE.parents[2] / "src" / "pylog" / "spark" / "jvm" / "java"
 JARS = Path(pyspark.__file__).parent / "jars"
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+ANSWER_SECONDS_MAX = 120
 _INT64 = struct.Struct(">q")
 
 
@@ -45,28 +50,53 @@ class JavaReader:
     """A JVM that reads pieces, with as much memory as its heap says."""
 
     def __init__(self, classes: Path, heap: str = "256m") -> None:
-        command = ["java", f"-Xmx{heap}", "-Xss1m", "-XX:+UseSerialGC", "-cp", f"{classes}:{JARS}/*", "Verdicts"]
+        command = [
+            "java",
+            f"-Xmx{heap}",
+            "-Xss1m",
+            "-XX:+UseSerialGC",
+            "-cp",
+            f"{classes}:{JARS}/*",
+            "pylog.spark.Verdicts",
+        ]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
+        self._unread = b""
 
-    def __enter__(self) -> JavaReader:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
         with suppress(OSError):
-            self._process.communicate(timeout=60)
+            self._process.communicate(timeout=ANSWER_SECONDS_MAX)
 
-    def ask(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS) -> str:
+    def ask(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS, *, totals: bool = False) -> str:
         """``rows <count> <CRC-32>``, or an error's kind and message."""
-        stdin, stdout = self._process.stdin, self._process.stdout
+        self.put(pieces, columns, totals=totals)
+        return self.answer()
+
+    def put(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS, *, totals: bool = False) -> None:
+        """A question; the answers come in the same order."""
+        stdin = self._process.stdin
         assert stdin is not None
-        assert stdout is not None
-        stdin.write(json.dumps({"pieces": pieces, "columns": columns}) + "\n")
+        stdin.write(json.dumps({"pieces": pieces, "columns": columns, "totals": totals}).encode() + b"\n")
         stdin.flush()
-        answer = stdout.readline()
-        assert answer, f"the JVM has ended with {self._process.wait()}"
-        return answer.rstrip("\n")
+
+    def answer(self) -> str:
+        stdout = self._process.stdout
+        assert stdout is not None
+        while b"\n" not in self._unread:
+            assert select([stdout], [], [], ANSWER_SECONDS_MAX)[0], "no answer"
+            got = os.read(stdout.fileno(), 1 << 16)
+            assert got, f"the JVM has ended with {self._process.wait()}"
+            self._unread += got
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode()
+
+
+def pieces_of(ranges: Sequence[PartitionRange]) -> list[dict[str, Any]]:
+    """The ranges as the planner hands them over. ``CorruptSegment``."""
+    with closing(Pieces()) as pieces:
+        found: list[dict[str, Any]] = pieces.task(ranges)["pieces"]
+        return found
 
 
 def python_verdict(ranges: Iterable[PartitionRange], columns: Sequence[str] = COLUMNS) -> str:
@@ -87,9 +117,21 @@ def python_verdict(ranges: Iterable[PartitionRange], columns: Sequence[str] = CO
     return f"rows {count} {crc}"
 
 
+def python_totals(ranges: Iterable[PartitionRange]) -> str:
+    """Count, least and greatest offset, and timestamp in milliseconds, by the rows of the Python source."""
+    wanted = arrow.schema().empty_table().select(["offset", "timestamp"]).schema
+    batches = [batch for planned in ranges for batch in record_batches(planned, wanted)]
+    rows = pa.Table.from_batches(batches, wanted)
+    extremes = [str(INT64_MAX), str(INT64_MIN)] * 2
+    if rows.num_rows:
+        columns = rows["offset"], pc.divide(rows["timestamp"].cast(pa.int64()), 1000)
+        extremes = [str(pc.min_max(column)[which]) for column in columns for which in ("min", "max")]
+    return " ".join(["totals", str(rows.num_rows), *extremes])
+
+
 def verdicts(java: JavaReader, ranges: Sequence[PartitionRange], columns: Sequence[str] = COLUMNS) -> tuple[str, str]:
     """What Java and Python say of the same ranges."""
-    return java.ask([piece_of(planned) for planned in ranges], columns), python_verdict(ranges, columns)
+    return java.ask(pieces_of(ranges), columns), python_verdict(ranges, columns)
 
 
 def agree(one: str, other: str) -> bool:

@@ -16,14 +16,12 @@ final class AggregateReader implements PartitionReader<InternalRow> {
   private static final long MICROSECONDS = 1000;
 
   private final Iterator<Piece> pieces;
-  private final boolean checkCrc;
   private final Aggregates aggregates;
   private boolean owesRow;
   private InternalRow row;
 
-  AggregateReader(List<Piece> pieces, boolean checkCrc, Aggregates aggregates) {
+  AggregateReader(List<Piece> pieces, Aggregates aggregates) {
     this.pieces = pieces.iterator();
-    this.checkCrc = checkCrc;
     this.aggregates = aggregates;
     owesRow = aggregates.groups().isEmpty();
   }
@@ -34,7 +32,7 @@ final class AggregateReader implements PartitionReader<InternalRow> {
     boolean wantsTimestamps = aggregates.needs(Wanted.Column.TIMESTAMP);
     while (pieces.hasNext()) {
       Piece piece = pieces.next();
-      PieceCounter counter = PieceCounter.of(piece, wantsOffsets, wantsTimestamps, checkCrc);
+      PieceCounter counter = PieceCounter.of(piece, wantsOffsets, wantsTimestamps);
       if (counter.count() > 0) {
         row = row(piece, counter);
         owesRow = false;

@@ -84,8 +84,9 @@ final class Decompressor implements AutoCloseable {
     }
     long needed = end + bytes + Bytes.SLACK;
     if (needed > data.length) {
-      long more = Math.max(needed, Math.min(2L * data.length, (long) limit + Bytes.SLACK));
-      data = Arrays.copyOf(data, (int) Math.max(more, LEAST_BYTES));
+      long all = (long) limit + Bytes.SLACK;
+      long more = 4L * data.length > all ? all : 2L * data.length; // at most half of all is copied
+      data = Arrays.copyOf(data, (int) Math.max(Math.max(more, needed), LEAST_BYTES));
     }
     return data;
   }

@@ -11,7 +11,6 @@ import pylog.spark.SegmentBatches.Taken;
  */
 final class PieceBatches implements Closeable {
   private final Piece piece;
-  private final boolean checksCrc;
   private final PieceFiles files;
   private final AbortedTransactions aborted;
   private long offset;
@@ -20,9 +19,8 @@ final class PieceBatches implements Closeable {
   private boolean isFirst;
 
   /** {@code DataLossException} if the piece's directory is not the planned one. */
-  PieceBatches(Piece piece, boolean checksCrc) throws IOException {
+  PieceBatches(Piece piece) throws IOException {
     this.piece = piece;
-    this.checksCrc = checksCrc;
     files = new PieceFiles(piece);
     aborted = new AbortedTransactions(piece.readCommitted() ? piece.aborted() : List.of());
     offset = piece.start();
@@ -151,7 +149,7 @@ final class PieceBatches implements Closeable {
           null, 0, offset,
           new Damage("the log ends there, but when the query was planned it reached offset " + piece.end()));
     }
-    segment = files.open(current(), offset, checksCrc);
+    segment = files.open(current(), offset);
     isFirst = true;
   }
 

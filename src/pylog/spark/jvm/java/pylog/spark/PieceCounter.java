@@ -21,11 +21,11 @@ final class PieceCounter {
     this.wantsTimestamps = wantsTimestamps;
   }
 
-  /** Count one piece. {@code CorruptSegmentException}, {@code DataLossException}. */
-  static PieceCounter of(Piece piece, boolean wantsOffsets, boolean wantsTimestamps, boolean checksCrc)
+  /** Count one piece. {@code CorruptSegmentException}, {@code DataLossException}, {@code UnsupportedException}. */
+  static PieceCounter of(Piece piece, boolean wantsOffsets, boolean wantsTimestamps)
       throws IOException {
     PieceCounter counter = new PieceCounter(wantsOffsets, wantsTimestamps);
-    try (PieceBatches batches = new PieceBatches(piece, checksCrc);
+    try (PieceBatches batches = new PieceBatches(piece);
         Decompressor decompressor = new Decompressor()) {
       Records records = new Records();
       Rows rows = null;
@@ -40,7 +40,7 @@ final class PieceCounter {
           while (records.hasMore()) {
             rows.clear();
             records.fill(rows);
-            counter.add(rows);
+            counter.add(rows, piece);
           }
         } catch (Damage damage) {
           throw batches.damaged(batches.header(), damage);
@@ -83,12 +83,12 @@ final class PieceCounter {
     count += header.count();
     addOffsets(header.baseOffset(), header.lastOffset());
     if (wantsTimestamps) {
-      addTimestamp(header.appendTime());
+      addTimestamp(header.appendTime(), header.baseOffset(), piece);
     }
     return true;
   }
 
-  private void add(Rows rows) {
+  private void add(Rows rows, Piece piece) {
     if (rows.count == 0) {
       return;
     }
@@ -96,7 +96,7 @@ final class PieceCounter {
     addOffsets(rows.offsets[0], rows.offsets[rows.count - 1]);
     if (wantsTimestamps) {
       for (int row = 0; row < rows.count; row++) {
-        addTimestamp(rows.timestamps[row]);
+        addTimestamp(rows.timestamps[row], rows.offsets[row], piece);
       }
     }
   }
@@ -106,7 +106,8 @@ final class PieceCounter {
     maxOffset = Math.max(maxOffset, last);
   }
 
-  private void addTimestamp(long time) {
+  private void addTimestamp(long time, long offset, Piece piece) {
+    RowColumns.checkTime(time, offset, piece);
     minTimestamp = Math.min(minTimestamp, time);
     maxTimestamp = Math.max(maxTimestamp, time);
   }

@@ -29,13 +29,13 @@ final class PieceFiles {
   }
 
   /** The segment's batches. {@code DataLossException} if its file is not the planned one. */
-  SegmentBatches open(Piece.Segment segment, long offset, boolean checksCrc) throws IOException {
+  SegmentBatches open(Piece.Segment segment, long offset) throws IOException {
     FileChannel file = openLog(segment, offset);
     try {
       checkSize(segment, file.size(), offset);
       Seal seal = segment.isClosed() ? Seal.read(seal(segment), segment.sizeBytes()) : null;
       checkHome(segment, seal, offset);
-      return new SegmentBatches(segment, file, seal, !piece.isKafka(), checksCrc);
+      return new SegmentBatches(segment, file, seal, !piece.isKafka());
     } catch (IOException | RuntimeException error) {
       file.close();
       throw error;

@@ -17,7 +17,6 @@ public final class PieceReader implements PartitionReader<ColumnarBatch> {
   private static final int DECOMPRESSED_BYTES = 1 << 20;
 
   private final List<Piece> pieces;
-  private final Wanted wanted;
   private final RowColumns columns;
   private final Rows rows;
   private final Records records = new Records();
@@ -30,7 +29,6 @@ public final class PieceReader implements PartitionReader<ColumnarBatch> {
   /** Reads nothing before {@link #next}. */
   public PieceReader(List<Piece> pieces, Wanted wanted) {
     this.pieces = List.copyOf(pieces);
-    this.wanted = wanted;
     rows = new Rows(wanted.position(Wanted.Column.HEADERS) >= 0);
     columns = new RowColumns(wanted, rows);
   }
@@ -40,7 +38,7 @@ public final class PieceReader implements PartitionReader<ColumnarBatch> {
   public boolean next() throws IOException {
     while (batches != null || number < pieces.size()) {
       if (batches == null) {
-        batches = new PieceBatches(pieces.get(number++), wanted.checkCrc());
+        batches = new PieceBatches(pieces.get(number++));
         columns.begin(batches.piece());
       }
       rows.clear();

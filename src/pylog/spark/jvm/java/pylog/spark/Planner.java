@@ -3,6 +3,8 @@ package pylog.spark;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.File;
 import java.io.IOException;
+import java.nio.file.InvalidPathException;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -38,11 +40,25 @@ final class Planner {
       Map<String, Object> fields = object(task);
       List<Piece> pieces = new ArrayList<>();
       for (Object piece : list(fields, "pieces")) {
-        pieces.add(Piece.of(object(piece)));
+        pieces.add(nameable(Piece.of(object(piece))));
       }
       tasks.add(new Task(List.copyOf(pieces), ((Number) fields.get("sizeBytes")).longValue()));
     }
     return tasks;
+  }
+
+  /** The piece. In a locale without Unicode a JVM cannot open every path that Python can. */
+  private static Piece nameable(Piece piece) {
+    try {
+      Path.of(piece.directory());
+    } catch (InvalidPathException error) {
+      throw new PlanException(
+          "ConfigError: this JVM cannot open " + piece.directory() + " (sun.jnu.encoding="
+              + System.getProperty("sun.jnu.encoding")
+              + "): start it with LC_ALL=C.UTF-8, or use format(\"pylog\")",
+          error);
+    }
+    return piece;
   }
 
   private static Map<String, Object> ask(

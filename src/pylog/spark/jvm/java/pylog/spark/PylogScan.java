@@ -87,7 +87,7 @@ final class PylogScan implements Scan, Batch, SupportsReportStatistics {
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new ReaderFactory(new Wanted(columns, true), aggregates);
+    return new ReaderFactory(new Wanted(columns), aggregates);
   }
 
   @Override

@@ -20,6 +20,6 @@ record ReaderFactory(Wanted wanted, Aggregates aggregates) implements PartitionR
 
   @Override
   public PartitionReader<InternalRow> createReader(InputPartition task) {
-    return new AggregateReader(((Task) task).pieces(), wanted.checkCrc(), aggregates);
+    return new AggregateReader(((Task) task).pieces(), aggregates);
   }
 }

@@ -54,12 +54,16 @@ final class RowColumns {
   /** {@code UnsupportedException} for a time that Spark can't express, if times are wanted. */
   void check() {
     for (int row = 0; hasTimestamps && row < rows.count; row++) {
-      long time = rows.timestamps[row];
-      if (time > LATEST_MS || time < -LATEST_MS) {
-        throw new UnsupportedException(
-            "offset " + rows.offsets[row] + " of " + piece.topic() + "-" + piece.partition() + " has timestamp " + time
-                + " ms, out of range in microseconds; select the columns without timestamp");
-      }
+      checkTime(rows.timestamps[row], rows.offsets[row], piece);
+    }
+  }
+
+  /** {@code UnsupportedException} if a time in milliseconds is out of Spark's range. */
+  static void checkTime(long time, long offset, Piece piece) {
+    if (time > LATEST_MS || time < -LATEST_MS) {
+      throw new UnsupportedException(
+          "offset " + offset + " of " + piece.topic() + "-" + piece.partition() + " has timestamp " + time
+              + " ms, out of range in microseconds; select the columns without timestamp");
     }
   }
 

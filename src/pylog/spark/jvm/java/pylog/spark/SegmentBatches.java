@@ -28,7 +28,6 @@ final class SegmentBatches implements Closeable {
 
   private final Piece.Segment segment;
   private final Seal seal;
-  private final boolean checksCrc;
   private final boolean isDense;
   private final FileChannel file;
   private final long end;
@@ -43,12 +42,11 @@ final class SegmentBatches implements Closeable {
   private int from;
 
   /** Begins at the segment's first batch. {@code isDense}: each batch continues the one before. */
-  SegmentBatches(Piece.Segment segment, FileChannel file, Seal seal, boolean isDense, boolean checksCrc) {
+  SegmentBatches(Piece.Segment segment, FileChannel file, Seal seal, boolean isDense) {
     this.segment = segment;
     this.file = file;
     this.seal = seal;
     this.isDense = isDense && (seal == null || seal.isDense());
-    this.checksCrc = checksCrc;
     this.end = segment.sizeBytes();
     this.nextOffset = segment.base();
   }
@@ -111,9 +109,7 @@ final class SegmentBatches implements Closeable {
     }
     int at = load((int) next.sizeBytes());
     int to = at + (int) next.sizeBytes();
-    if (checksCrc) {
-      checkCrc(next, Bytes.crc32c(buffer, at + BatchHeader.CRC_START, to));
-    }
+    checkCrc(next, Bytes.crc32c(buffer, at + BatchHeader.CRC_START, to));
     Marker.check(next, buffer, at, to);
     header = next;
     from = at;

@@ -4,10 +4,10 @@ import java.io.Serializable;
 import java.util.List;
 
 /**
- * What a query wants of the records: columns in the order of its output, and whether checksums are
- * checked where no record is decoded. No columns: only the number of rows counts.
+ * What a query wants of the records: columns in the order of its output. No columns: only the number
+ * of rows counts.
  */
-public record Wanted(List<Column> columns, boolean checkCrc) implements Serializable {
+public record Wanted(List<Column> columns) implements Serializable {
 
   public Wanted {
     columns = List.copyOf(columns);

@@ -1,0 +1,186 @@
+"""What the Java reader meets in files: claims cost no memory, and what is gone is named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import lz4.frame
+import pytest
+import zstandard
+
+from pylog import Log, ProducerRecord
+from pylog.codec.format import GZIP, LZ4, SNAPPY, ZSTD
+from pylog.partition.compact.engine import compact
+from pylog.partition.compact.options import CompactionOptions
+from pylog.segment.naming import LOG, SEAL
+from tests.codec.reference import batch_of
+from tests.partition.logs import flip
+from tests.spark.jvm.verdicts import JavaReader, compile_reader, has_javac, pieces_of, verdicts
+from tests.spark.reading import planned
+
+TOPIC = "orders"
+BOMB_BYTES = 1 << 30
+AGAIN = 'run the query again, or use format("pylog")'
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaReader]:
+    """A reader with less memory than a bomb's limit needs twice."""
+    if not has_javac():
+        pytest.skip("no javac")
+    with closing(JavaReader(compile_reader(tmp_path_factory.mktemp("small")), heap="400m")) as java:
+        yield java
+
+
+@pytest.fixture
+def log(tmpfs_dir: Path) -> Iterator[Log]:
+    """Records whose values are their offsets, in closed segments and an active one."""
+    with Log(tmpfs_dir / "log") as log:
+        log.create_topic(TOPIC, segment_bytes=1_024, index_interval_bytes=128)
+        for offset in range(40):
+            record = ProducerRecord(b"%d" % offset, key=b"%d" % (offset % 4), timestamp_ms=1000)
+            log.partition(TOPIC, 0).append([record], acks=1)
+        yield log
+
+
+def planned_pieces(log: Log, **options: Any) -> list[dict[str, Any]]:
+    return pieces_of(planned(log.path, subscribe=TOPIC, **options))
+
+
+def bomb(codec: int) -> bytes:
+    """A few bytes, up to some MiB, that claim to be a GiB."""
+    zeros = bytes(1 << 20)
+    if codec == GZIP:
+        packer = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+        return b"".join(packer.compress(zeros) for _ in range(BOMB_BYTES >> 20)) + packer.flush()
+    if codec == SNAPPY:
+        return b"\x80\x80\x80\x80\x04" + bytes(1000)  # the length alone
+    if codec == LZ4:
+        return lz4.frame.compress(zeros * 200, block_linked=False)
+    return zstandard.ZstdCompressor().compress(zeros * 200)
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_a_bomb_costs_no_more_than_the_limit(small: JavaReader, tmpfs_dir: Path, codec: int) -> None:
+    with Log(tmpfs_dir / "log") as log:
+        log.create_topic(TOPIC, max_message_bytes=64 << 20)
+        batch = batch_of(bomb(codec), 1, attributes=codec)
+        log.partition(TOPIC, 0).log.append_batch(bytearray(batch))
+    found, expected = verdicts(small, planned(tmpfs_dir / "log", subscribe=TOPIC))
+    assert "holds more than the limit of 134217728 bytes" in found
+    assert "holds more than the limit of 134217728 bytes" in expected
+
+
+def test_a_length_as_long_as_a_sparse_file_costs_no_memory(small: JavaReader, log: Log) -> None:
+    """The batch is checked in pieces before it is read whole."""
+    path = Path(log.path, f"{TOPIC}-0", f"{0:020}{LOG}")
+    path.with_suffix(SEAL).unlink()
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">i", data, 8, (1 << 30) - 12)
+    path.write_bytes(data)
+    os.truncate(path, 1 << 30)
+    found, expected = verdicts(small, planned(log.path, subscribe=TOPIC))
+    assert found.startswith("corrupt orders-0 is damaged at offset 0, file "), found
+    assert expected.startswith("corrupt ")
+
+
+def test_a_flipped_bit_is_named(java: JavaReader, log: Log) -> None:
+    path = Path(log.path, f"{TOPIC}-0", f"{0:020}{LOG}")
+    flip(path, 65)
+    found = java.ask(planned_pieces(log))
+    assert found.startswith(
+        f"corrupt {TOPIC}-0 is damaged at offset 0, file {path}, position 0: batch at offset 0: CRC "
+    )
+    assert java.ask(planned_pieces(log), []).startswith("corrupt "), "counting checks as much"
+    assert java.ask(planned_pieces(log), totals=True).startswith("corrupt ")
+
+
+@pytest.mark.parametrize("byte", range(21))
+def test_the_seal_finds_what_no_checksum_covers(java: JavaReader, log: Log, byte: int) -> None:
+    flip(Path(log.path, f"{TOPIC}-0", f"{0:020}{LOG}"), byte)
+    assert java.ask(planned_pieces(log), []).startswith("corrupt ")
+
+
+# What is gone
+
+
+def lost(java: JavaReader, pieces: list[dict[str, Any]]) -> str:
+    found = java.ask(pieces)
+    assert found.startswith("lost offset "), found
+    assert found.endswith(AGAIN)
+    assert f" of {TOPIC}-0 was lost: " in found
+    return found
+
+
+def test_a_segment_that_retention_removed(java: JavaReader, log: Log) -> None:
+    pieces = planned_pieces(log)
+    for path in Path(log.path, f"{TOPIC}-0").glob(f"{0:020}.*"):
+        path.unlink(missing_ok=True)
+    assert f"{0:020}.log is gone" in lost(java, pieces)
+
+
+def test_a_compaction_after_the_plan(java: JavaReader, log: Log) -> None:
+    pieces = planned_pieces(log)
+    there = log.partition(TOPIC, 0).log
+    there.roll()
+    there.sync(40)
+    assert compact(there, CompactionOptions()).records_dropped
+    lost(java, pieces)
+    found, expected = verdicts(java, planned(log.path, subscribe=TOPIC))
+    assert found == expected
+    assert found.startswith("rows 4 ")
+
+
+def test_a_compaction_of_what_was_the_active_segment(java: JavaReader, log: Log) -> None:
+    pieces = planned_pieces(log, startingOffsets={TOPIC: {"0": 39}})
+    assert [each["isClosed"] for each in pieces[0]["segments"]] == [False]
+    there = log.partition(TOPIC, 0).log
+    for offset in range(40, 80):
+        log.partition(TOPIC, 0).append([ProducerRecord(b"%d" % offset, key=b"%d" % (offset % 4))], acks=1)
+    there.roll()
+    there.sync(80)
+    assert compact(there, CompactionOptions()).records_dropped
+    lost(java, pieces)
+
+
+def test_a_topic_that_was_created_again(java: JavaReader, log: Log) -> None:
+    pieces = planned_pieces(log)
+    log.delete_topic(TOPIC)
+    assert "the topic was deleted" in lost(java, pieces)
+    log.create_topic(TOPIC)
+    log.partition(TOPIC, 0).append([ProducerRecord(b"another")], acks=1)
+    assert "created again" in lost(java, pieces)
+
+
+def test_a_file_that_was_cut(java: JavaReader, log: Log) -> None:
+    pieces = planned_pieces(log)
+    os.truncate(pieces[0]["segments"][-1]["path"], 10)
+    lost(java, pieces)
+
+
+def test_links_and_fifos_are_not_followed(java: JavaReader, log: Log, tmp_path: Path) -> None:
+    pieces = planned_pieces(log)
+    path = Path(pieces[0]["segments"][0]["path"])
+    shutil.move(path, tmp_path / "there")
+    path.symlink_to(tmp_path / "there")
+    assert java.ask(pieces).startswith("failed ")
+    path.unlink()
+    os.mkfifo(path)
+    assert java.ask(pieces).startswith("failed ")
+
+
+def test_appends_after_the_plan_are_not_read(java: JavaReader, log: Log) -> None:
+    ranges = planned(log.path, subscribe=TOPIC)
+    pieces = pieces_of(ranges)
+    before = java.ask(pieces)
+    for offset in range(40, 80):
+        log.partition(TOPIC, 0).append([ProducerRecord(b"%d" % offset)], acks=1)
+    assert java.ask(pieces) == before
+    assert before.startswith("rows 40 ")
