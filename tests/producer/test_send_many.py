@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from array import array
 from random import Random
 from typing import Any
 
@@ -9,7 +10,15 @@ from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.errors import BufferTimeout, ConfigError, InvalidPartition, PylogError, RecordTooLarge, SerializationError
+from pylog.errors import (
+    BufferTimeout,
+    ConfigError,
+    InvalidPartition,
+    InvalidTimestamp,
+    PylogError,
+    RecordTooLarge,
+    SerializationError,
+)
 from pylog.producer.deliveries import Deliveries
 from pylog.producer.delivery import Delivery
 from tests.producer.fakes import FakeLog
@@ -276,3 +285,15 @@ def test_what_is_refused_in_a_spread_is_found_without_sending(seed: int) -> None
         assert producer.metrics()["reserved_bytes"] > 0
         producer.flush()
         assert producer.metrics()["records_sent"] == 1
+
+
+@pytest.mark.parametrize("wrong", [1.5, "9", True, 2**63, -1, [1, 2], array("q", [1, 2])], ids=repr)
+@pytest.mark.parametrize("keys", [None, [b"k", b"l"]], ids=["no keys", "keys"])
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_time_that_is_none_is_refused_before_any_record(wrong: Any, keys: Any, partitions: int) -> None:
+    log = FakeLog(partitions=partitions)
+    with log.producer() as producer:
+        with pytest.raises(InvalidTimestamp, match="expected whole milliseconds") as caught:
+            producer.send_many("t", [b"a", b"b"], keys=keys, timestamp_ms=wrong)
+        assert caught.value.index == 0
+    assert not any(log.partition("t", number).records for number in range(partitions))

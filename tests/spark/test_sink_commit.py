@@ -254,7 +254,12 @@ def test_a_query_that_starts_again_after_any_crash_writes_each_record_once(for_e
 
 @pytest.mark.slow
 @pytest.mark.parametrize("for_every", [for_every_kill, for_every_power_loss], ids=["kill", "power"])
-def test_a_save_is_in_the_log_wholly_or_not_at_all_after_any_crash(for_every: Callable[..., int]) -> None:
+@pytest.mark.parametrize("large_bytes", [1, encoded.LARGE_BYTES])
+def test_a_save_is_in_the_log_wholly_or_not_at_all_after_any_crash(
+    for_every: Callable[..., int], large_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoded, "LARGE_BYTES", large_bytes)
+    monkeypatch.setattr(encoded, "APPENDS_AT_ONCE", 1)  # a machine has one thread
     machine, model = Machine(), Model(SAVE, 1)
     options: dict[str, Any] = {} if for_every is for_every_kill else {"at_most": 12, "sector_bytes": 4096}
     with machine.process().open_log(model.PATH) as log:

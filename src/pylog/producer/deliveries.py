@@ -76,7 +76,7 @@ class Deliveries(OfOneProcess, Sequence[Delivery]):
 
     def _timestamp_ms(self, number: int) -> int:
         times = self._timestamps_ms
-        return times if isinstance(times, int) else times[number]
+        return times[number] if isinstance(times, array) else times
 
     def __iter__(self) -> Iterator[Delivery]:
         return map(self._delivery, range(len(self)))

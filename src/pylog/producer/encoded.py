@@ -27,7 +27,7 @@ APPENDS_AT_ONCE = 4
 """Each has a batch in memory. Checksums, reads and writes of several threads use several cores."""
 
 LARGE_BYTES = 4 << 20
-"""To append less takes no longer than to hand it to threads."""
+"""One thread appends less: a small micro-batch starts no threads."""
 
 Batches = Mapping[PartitionLog, Iterable[tuple[bytearray, int]]]
 """The batches for each partition, in order, with the least timestamp of each."""

@@ -99,12 +99,11 @@ class TableSender:
 def _set_times(request: BulkRequest, times: array[int] | list[int | None]) -> None:
     """Cuts the request before the first time that no record can have."""
     if isinstance(times, list):
-        assert isinstance(request.timestamps_ms, int)  # the present time
-        filled, times = times, array("q")
+        given, times, now_ms = times, array("q"), request.timestamp_ms(0)
         try:
-            for time_ms in filled:
-                check_timestamp(request.timestamps_ms if time_ms is None else time_ms)
-                times.append(request.timestamps_ms if time_ms is None else time_ms)
+            for time_ms in given:
+                check_timestamp(now_ms if time_ms is None else time_ms)
+                times.append(now_ms if time_ms is None else time_ms)
         except own(InvalidTimestamp) as error:
             request.cut(len(times), error)
     request.timestamps_ms = times

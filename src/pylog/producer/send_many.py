@@ -14,6 +14,7 @@ from itertools import repeat
 from typing import Any
 
 from pylog.codec import RecordEncoder, choose_partitions, count_plain, group_by_partition, pick, pick_times
+from pylog.codec.faults import unusable_timestamp
 from pylog.codec.format import POSITIVE
 from pylog.errors import InvalidRecord, PylogError
 from pylog.interrupts import own
@@ -70,16 +71,16 @@ class BulkRequest:
 
     def timestamp_ms(self, index: int) -> int:
         """Of one record."""
-        return self.timestamps_ms if isinstance(self.timestamps_ms, int) else self.timestamps_ms[index]
+        return self.timestamps_ms[index] if isinstance(self.timestamps_ms, array) else self.timestamps_ms
 
     def in_groups(self, order: array[int]) -> BulkRequest:
         """The same records in another order."""
-        times = self.timestamps_ms if isinstance(self.timestamps_ms, int) else pick_times(self.timestamps_ms, order)
+        times = pick_times(self.timestamps_ms, order) if isinstance(self.timestamps_ms, array) else self.timestamps_ms
         return BulkRequest(times, pick(self.values, order), None if self.keys is None else pick(self.keys, order))
 
     def part(self, start: int, stop: int) -> BulkRequest:
         """Some of the values, which the partitioner places."""
-        times = self.timestamps_ms if isinstance(self.timestamps_ms, int) else self.timestamps_ms[start:stop]
+        times = self.timestamps_ms[start:stop] if isinstance(self.timestamps_ms, array) else self.timestamps_ms
         return BulkRequest(times, self.values[start:stop], None)
 
 
@@ -99,6 +100,8 @@ class BulkSender:
         if request.keys is not None:
             request.keys = self._serialized(request, "key", self._config.key_serializer, request.keys)
             request.values = request.values[: len(request.keys)]
+        if isinstance(timestamp_ms, array):  # here it is one for all
+            request.cut(0, unusable_timestamp(timestamp_ms))
         return request
 
     def send(self, topic: TopicBuffers, buffer: PartitionBuffer | None, request: BulkRequest) -> Deliveries:
