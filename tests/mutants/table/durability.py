@@ -28,8 +28,8 @@ MUTANTS = (
     Mutant(
         "acknowledged before it is synced",
         "partition/partition.py",
-        "                self.log.sync(result.last_offset + 1)\n",
-        "                pass\n",
+        "            self.log.sync_appended(result)\n",
+        "            pass\n",
         "acks='all' means no more than acks=1",
         (f"{_DURABILITY}::test_acks_all_returns_after_the_log_and_its_directory_were_synced",),
     ),
