@@ -146,6 +146,8 @@ def test_what_is_printed_for_spark_runs(tmp_path: Path) -> None:
     shown = run(Block(0, "python", WITH_SPARK + "".join(together)), tmp_path, 500)  # one session is enough
     assert "|  costco|     2|  650|" in shown
     assert "query sales is 0 offsets behind" in shown
+    assert "|chair|   45|" in shown
+    assert "|lamp|" not in shown.replace(" ", "")
     with Log(tmp_path / "var" / "sales") as log:
         assert set(log.lag("copy").values()) == {0}
     if jar_problem() is None:

@@ -9,4 +9,5 @@ filters.py   what a filter leaves out      pushed_filters.py      PySpark's filt
 ranges.py    reads a range on an executor  trigger_limits.py      how large a stream's batch is
 lag.py       how far a stream has come     stream_offsets.py      what a checkpoint records
 decisions.py decided transactions          watched_partitions.py  looks for new records
+worker.py    a reader arrives in a worker process
 """
