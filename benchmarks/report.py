@@ -13,6 +13,7 @@ from pylog.codec import COMPILED
 
 UNITS = {
     "records_per_s": "rec/s", "bytes_per_s": "B/s", "core_percent": "% of a core", "bytes": "B", "ms": "ms", "us": "µs",
+    "_s": "s",
 }  # fmt: skip
 
 

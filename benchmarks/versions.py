@@ -14,10 +14,10 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.rivals import RIVALS
 from benchmarks.workloads import WORKLOADS
 from benchmarks.workloads.limits import MACHINE
 
@@ -34,15 +34,26 @@ class Measured(NamedTuple):
 
 def measure(checkout: Path, workload: str, options: list[str]) -> Iterator[tuple[Measured, float]]:
     """One round of a workload, with the source of this checkout."""
-    command = [sys.executable, "-m", "benchmarks", workload, "--rounds", "1", "--json"]
-    command += [word for rival in RIVALS for word in ("--without", rival)]
-    command += options
-    environment = {**os.environ, "PYTHONPATH": f"{checkout / 'src'}{os.pathsep}{checkout}"}
-    done = subprocess.run(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, check=True, text=True)
-    for contender, samples in json.loads(done.stdout)["workloads"][workload]["samples"].items():
+    without = [word for rival in rivals(checkout) for word in ("--without", rival)]
+    printed = _run(checkout, workload, "--rounds", "1", "--json", *without, *options)
+    for contender, samples in json.loads(printed)["workloads"][workload]["samples"].items():
         if contender != MACHINE.name:
             for value, amount in samples[0].items():
                 yield Measured(workload, contender, value), amount
+
+
+@cache
+def rivals(checkout: Path) -> list[str]:
+    """Those that its benchmarks know, from the last line of ``--list``: another checkout can have fewer."""
+    line = _run(checkout, "--list").strip().rpartition("\n")[2]
+    return line.partition(": ")[2].partition(", or another")[0].split(", ")
+
+
+def _run(checkout: Path, *arguments: str) -> str:
+    """What its benchmarks print."""
+    environment = {**os.environ, "PYTHONPATH": f"{checkout / 'src'}{os.pathsep}{checkout}"}
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout
 
 
 def time_ratio(value: str, this: float, other: float) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import calls, versions
+from benchmarks.rivals import RIVALS
 from pylog.codec import COMPILED
 
 ROOT = Path(__file__).parents[2]
@@ -45,3 +46,8 @@ def test_a_workload_of_two_checkouts_is_compared(tmpfs_dir: Path, capsys: pytest
 def test_a_ratio_is_of_times() -> None:
     assert versions.time_ratio("p50_us", 3.0, 2.0) == 1.5
     assert versions.time_ratio("records_per_s", 3.0, 2.0) == 2 / 3
+
+
+@pytest.mark.processes
+def test_a_checkout_is_asked_which_rivals_it_has() -> None:
+    assert versions.rivals(ROOT) == list(RIVALS)
