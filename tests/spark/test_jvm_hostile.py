@@ -8,7 +8,6 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from pylog.codec.format import GZIP, LZ4, SNAPPY, ZSTD
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions
 from pylog.segment.naming import LOG, SEAL
-from tests.codec.reference import batch_of, scan_headers
+from tests.codec.reference import batch_of
 from tests.partition.logs import flip
 from tests.spark.jvm.verdicts import JavaReader, compile_reader, has_javac, pieces_of, verdicts
 from tests.spark.reading import planned
@@ -107,26 +106,6 @@ def test_a_flipped_bit_is_named(java: JavaReader, log: Log) -> None:
 def test_the_seal_finds_what_no_checksum_covers(java: JavaReader, log: Log, byte: int) -> None:
     flip(Path(log.path, f"{TOPIC}-0", f"{0:020}{LOG}"), byte)
     assert java.ask(planned_pieces(log), []).startswith("corrupt ")
-
-
-def test_a_damaged_last_batch_that_claims_the_gap_after_it(java: JavaReader, log: Log) -> None:
-    """Both readers once looked for the offset in it for ever."""
-    there = log.partition(TOPIC, 0).log
-    there.roll()
-    there.sync(40)
-    assert compact(there, CompactionOptions()).records_dropped
-    directory = Path(log.path, f"{TOPIC}-0")
-    path = next(
-        path
-        for path in sorted(directory.glob("*.log"))
-        if path.stat().st_size and next(scan_headers(path.read_bytes()), None)
-    )
-    *_, (position, last) = scan_headers(path.read_bytes())
-    flip(path, position + 25)  # of the last offset's delta
-    ranges = planned(log.path, subscribe=TOPIC, startingOffsets={TOPIC: {"0": 0}})
-    start = last.last_offset + 1
-    found, expected = verdicts(java, [replace(each, start=start) for each in ranges if each.end > start])
-    assert found.split()[0] == expected.split()[0]
 
 
 # What is gone
