@@ -156,6 +156,8 @@ class SegmentReader:
         """Batch positions and headers up to ``end``. A damaged header is None in a sealed segment; else it raises."""
         seal = self.seal
         if seal is not None:
+            if position >= end:
+                return  # no batch begins there, and the search must not begin again at the first
             for number in range(seal.number_at(position) or 0, len(seal.positions)):
                 position = seal.positions[number]
                 if position >= end:

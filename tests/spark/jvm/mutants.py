@@ -61,16 +61,6 @@ class Target:
             if path.suffix in (LOG, SEAL) and 0 < path.stat().st_size <= SEGMENT_BYTES_MAX
         }
 
-    def right_count(self) -> int:
-        """How many rows there are without damage. The mutant stays."""
-        now = {path: path.read_bytes() for path in self.right}
-        for path, data in self.right.items():
-            path.write_bytes(data)
-        count = python_verdict([self.planned]).split()[1]
-        for path, data in now.items():
-            path.write_bytes(data)
-        return int(count)
-
     def mutant(self, chance: Random) -> tuple[Path, bytes]:
         """One of its files, and what to put there."""
         path = chance.choice([*self.right])
@@ -188,7 +178,7 @@ def _may_differ(target: Target, path: Path, found: str, expected: str) -> bool:
     Which of two errors comes first depends on how many batches are decoded at once.
 
     Without a seal, foreign bytes between two batches are damage for both. But the Python reader then opens the file again,
-    and may find the next offset by the index, after them. In a log of pylog's that loses no row; in Kafka's it may.
+    and may find the next offset by the index, after them. In a log of pylog's that loses no offset; in Kafka's it may.
 
     The Java reader begins where the index led the plan. The Python reader compares the index with the batch there, and if
     they differ, reads from the segment's start, where it may meet other damage.
@@ -201,8 +191,7 @@ def _may_differ(target: Target, path: Path, found: str, expected: str) -> bool:
         return int(at[1]) < max(starts, default=0)
     if kinds != {"corrupt", "rows"} or not expected.startswith("rows") or path.with_suffix(SEAL).exists():
         return False
-    loses_none = int(expected.split()[1]) >= target.right_count()
-    return loses_none or (target.planned.source.is_kafka and ": base offset " in found)
+    return not re.search(r"CRC |record \d|payload", found)  # a header that is none, or not the next one
 
 
 def main() -> None:

@@ -233,6 +233,9 @@ final class SegmentBatches implements Closeable {
   }
 
   private long locateBySeal(long offset, long start) throws IOException, Damage {
+    if (start >= end) {
+      return end; // no batch begins there, and the search must not begin again at the first
+    }
     long previous = -1;
     for (int number = Math.max(seal.numberAt(start), 0); number < seal.count(); number++) {
       position = seal.position(number);
