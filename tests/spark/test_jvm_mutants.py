@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -16,8 +17,12 @@ MUTANTS = 3_000
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> None:
-    logging.getLogger("pylog").setLevel(logging.CRITICAL)
+def _quiet() -> Iterator[None]:
+    logger = logging.getLogger("pylog")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
 
 
 def test_both_readers_agree(java: JavaReader, tmpfs_dir: Path) -> None:

@@ -33,6 +33,7 @@ from pylog.partition.read.undecided import Outcome
 from pylog.producer import encoded
 from pylog.producer.encoded import EncodedProducer
 from pylog.producer.partitioner import KEY_HASHES
+from pylog.spark.sink import commit as sink_commit
 from pylog.spark.sink import directory as sink_directory
 from pylog.spark.sink import sink
 from pylog.spark.sink.commit import SinkCommit
@@ -432,7 +433,7 @@ def test_a_live_driver_has_time_for_what_it_writes(log: Log, monkeypatch: pytest
         original(given)
 
     monkeypatch.setattr(EncodedProducer, "commit", looked_at)
-    monkeypatch.setattr("pylog.spark.sink.commit.SLOW_DISK_BYTES_PER_MS", 1)
+    monkeypatch.setattr(sink_commit, "SLOW_DISK_BYTES_PER_MS", 1)
     Driver(log.path, deliveryTimeoutMs=5).write([[bytes(100_000)]])
     Driver(log.path, deliveryTimeoutMs=200_000).write([[b"a"]], 1)
     assert 160_000 < found[0] < 161_000

@@ -49,7 +49,7 @@ def warn_of_no_match(directory: LogDirectory, options: SourceOptions) -> None:
     topics = directory.topics()
     there = ", ".join(topics[:_NAMES_MAX]) + ", …" * (len(topics) > _NAMES_MAX) or "none"
     logger.warning(
-        "subscribePattern %r finds no topic in %s, so nothing is read; its topics: %s",
+        "subscribePattern %r finds no topic in %r, so nothing is read; its topics: %s",
         options.selection.pattern, options.path, there,
     )  # fmt: skip
 
