@@ -142,7 +142,7 @@ def _work(orders: Orders, pipe: Connection) -> None:
     """Until the pipe says stop. Tells figures once a second, and what was wrong."""
     logging.disable(logging.WARNING)  # that positions are reset is what this is about
     teller = Teller(pipe)
-    _tell_of_maintenance(orders.maintained_s)
+    _tell_of_maintenance(orders.maintained_s, teller)
     try:
         {
             "producer": _produce,
@@ -156,7 +156,7 @@ def _work(orders: Orders, pipe: Connection) -> None:
     teller.tell()
 
 
-def _tell_of_maintenance(maintained_s: ctypes.c_double) -> None:
+def _tell_of_maintenance(maintained_s: ctypes.c_double, teller: Teller) -> None:
     """In this process, which is its housekeeper's if it maintains the log at all."""
     maintain = Cleaner.maintain
 
@@ -164,6 +164,7 @@ def _tell_of_maintenance(maintained_s: ctypes.c_double) -> None:
         began_s = time.monotonic()
         report = maintain(*arguments, **options)
         maintained_s.value = began_s
+        teller.figures["maintenances"] += 1
         return report
 
     Cleaner.maintain = told  # type: ignore[method-assign]
@@ -291,6 +292,9 @@ class Worker:
     def __init__(self, role: str, *, is_mortal: bool, process: BaseProcess, pipe: Connection) -> None:
         self.role, self.is_mortal, self.process, self.pipe = role, is_mortal, process, pipe
         self.began_s = float("inf")  # when it told what it has done for the first time
+        self.maintains_since_s = float(
+            "-inf"
+        )  # a housekeeper stands by until another one dies, and then has more to hold
         self.resident: list[tuple[float, int]] = []  # when, and bytes
         self.descriptors: list[int] = []
 
@@ -402,6 +406,8 @@ class Controller:
         self.problems += problems
         if figures:
             worker.began_s = min(worker.began_s, time.monotonic())
+        if figures.get("maintenances") and worker.maintains_since_s < 0:
+            worker.maintains_since_s = time.monotonic()
 
     def _kill_one(self) -> None:
         """Any housekeeper, or another one that may die."""
@@ -508,9 +514,10 @@ class Controller:
 
     def _judge(self, worker: Worker) -> None:
         """Of one that has lived long enough, the last fifth is compared with the first fifth after it was warm: after
-        ``WARM_S``, and a third of its life."""
-        life_s = time.monotonic() - worker.began_s
-        warm = [each for each in worker.resident if each[0] >= worker.began_s + max(WARM_S, life_s / 3)]
+        ``WARM_S``, and a third of its life. One that took over the maintenance lives from then on."""
+        since_s = max(worker.began_s, worker.maintains_since_s)
+        life_s = time.monotonic() - since_s
+        warm = [each for each in worker.resident if each[0] >= since_s + max(WARM_S, life_s / 3)]
         fifth = len(warm) // 5
         if fifth < 2:
             return
