@@ -12,6 +12,8 @@ from pylog.catalog.layout import parse_partition
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import build_batch
 from pylog.codec.compression import codec_id
+from pylog.errors import CorruptSegment
+from pylog.index.transaction_index import ENTRY
 from pylog.model import TopicPartition
 from pylog.partition import Partition
 from pylog.partition.verify import Problem, VerifyReport, verify_partition
@@ -24,6 +26,7 @@ from tests.partition.logs import (
     append_encoded,
     batch,
     cut,
+    everything,
     file_of,
     flip,
     headers,
@@ -612,6 +615,22 @@ def test_a_transaction_index_that_lists_a_commit_is_wrong(directory: Path) -> No
     )
     add(path, entry[:18] + commit.base_offset.to_bytes(8, "big") + entry[26:34])
     assert "it has no marker there" in only(check(directory)).problem
+
+
+@pytest.mark.parametrize(
+    "fields", [(0, 7, 1 << 50, 1 << 60, -1), (0, -1, 1 << 50, 1 << 60, 0), (0, 7, 1 << 60, 1 << 50, 0)]
+)
+def test_an_entry_after_the_end_that_no_log_may_have_is_wrong(directory: Path, fields: tuple[int, ...]) -> None:
+    """A reader refuses it, because it cannot know where such an entry belongs."""
+    active = max(int(path.stem) for path in directory.glob("*.log"))
+    path = file_of(directory, active, ".txnindex")
+    add(path, ENTRY.pack(*fields))
+    problem = only(check(directory))
+    assert (problem.kind, problem.path) == ("txnindex", str(path))
+    with pytest.raises(CorruptSegment):
+        everything(open_partition(directory, read_only=True), "read_committed")
+    path.write_bytes(path.read_bytes()[: -ENTRY.size] + ENTRY.pack(0, 7, 1 << 50, 1 << 60, 1 << 50))
+    assert not check(directory)  # of a writer that was killed before it published
 
 
 def test_a_snapshot_that_says_something_else_is_wrong(directory: Path) -> None:

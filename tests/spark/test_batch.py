@@ -115,7 +115,7 @@ def test_a_pattern_that_finds_no_topic_is_warned_of(log: Log, caplog: pytest.Log
     assert planned(log.path, subscribePattern="payments") == []
     [said] = [record.getMessage() for record in caplog.records]
     assert said == (
-        f"subscribePattern 'payments' finds no topic in {log.path}, so nothing is read; its topics: orders-0, "
+        f"subscribePattern 'payments' finds no topic in {str(log.path)!r}, so nothing is read; its topics: orders-0, "
         "orders-1, orders-2, orders-3, orders-4, orders-5, orders-6, orders-7, …"
     )
     caplog.clear()

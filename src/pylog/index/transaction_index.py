@@ -82,9 +82,8 @@ class TransactionIndexReader:
                 expected=VERSION,
             )
         entry = AbortedTransaction(*rest)
-        producer_id, first, last, stable = entry
-        if producer_id < 0 or not 0 <= first < last or not 0 <= stable <= last + 1:  # zeros too
-            raise self._impossible(entry, f"with the last stable offset {stable}")
+        if not is_possible(entry):
+            raise self._impossible(entry, f"with the last stable offset {entry.last_stable_offset}")
         return entry
 
     def _impossible(self, entry: AbortedTransaction, reason: str) -> CorruptSegment:
@@ -99,6 +98,12 @@ class TransactionIndexReader:
 
     def close(self) -> None:
         self._entries.close()
+
+
+def is_possible(entry: AbortedTransaction) -> bool:
+    """Whether any log may have such an entry. None has one of zeros."""
+    producer_id, first, last, stable = entry
+    return producer_id >= 0 and 0 <= first < last and 0 <= stable <= last + 1
 
 
 class TransactionIndexWriter(EntryWriter):

@@ -43,6 +43,9 @@ class Segments(NamedTuple):
         number = bisect_right(self.bases, offset)
         return self.bases[number - 1] if number else None
 
+    def floor_or_first(self, offset: int) -> int | None:
+        return self.bases[max(bisect_right(self.bases, offset) - 1, 0)] if self.bases else None
+
     def after(self, base: int) -> int | None:
         """The segment that follows the one at ``base``."""
         number = bisect_right(self.bases, base)

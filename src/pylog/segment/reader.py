@@ -293,6 +293,8 @@ class SegmentReader:
             and (header.base_offset < next_offset or self.dense)
         ):
             return f"base offset {header.base_offset}, expected {next_offset}"
+        if self._closed and self._end_offset is not None and header.last_offset >= self._end_offset:
+            return f"offsets to {header.last_offset}, but the next segment begins at {self._end_offset}"
         return None
 
     def _damage(self, position: int, problem: str, end: int, whole: BatchView | None = None) -> CorruptSegment:

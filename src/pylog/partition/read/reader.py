@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TypeVar
 
 from pylog.codec.batch import BatchView
-from pylog.codec.format import TRANSACTIONAL_BIT
+from pylog.codec.format import HEADER_BYTES, TRANSACTIONAL_BIT
 from pylog.errors import CorruptSegment, OffsetOutOfRange
 from pylog.index import AbortedTransaction
 from pylog.interrupts import own, suppress
@@ -177,10 +177,12 @@ class PartitionReader:
                     elif self._tail is not None:
                         undecided = self._tail.look(state, visibility, cursor.offset)
                         end = limit = undecided.end
-                batches, cursor = self._fetch(cursor, state, max_bytes, limit, isolation_level, undecided.aborted)
+                batches, cursor = self._fetch(
+                    cursor, state, max_bytes, limit, isolation_level, undecided.aborted, is_reopened
+                )
                 return Fetched(batches, cursor, end, token, undecided.is_blocked, undecided.is_unmarked)
             except own(FileNotFoundError):
-                pass  # deleted meanwhile: read what is left
+                cursor = Cursor(cursor.offset)  # deleted meanwhile: read what is left
             except own(CorruptSegment) as damage:
                 if not f"{damage.facts.get('path', self._path)}/".startswith(f"{self._path}/"):
                     raise  # of the table of transactions
@@ -191,8 +193,8 @@ class PartitionReader:
                     damage.facts.update(self.topic_partition._asdict(), offset=cursor.offset)
                     raise
                 is_reopened = True  # a copy, or compaction, may have replaced it: reopen it
+                cursor = Cursor(cursor.offset, cursor.base)
             self.close()
-            cursor = Cursor(cursor.offset)
         raise CorruptSegment(
             f"{self._path}: the segment that holds offset {cursor.offset} is missing",
             path=self._path, position=0, offset=cursor.offset, **self.topic_partition._asdict(),
@@ -241,9 +243,10 @@ class PartitionReader:
         limit: int,
         isolation_level: str,
         unmarked: tuple[AbortedTransaction, ...],
+        is_reopened: bool,
     ) -> tuple[list[BatchView], Cursor]:
         while cursor.offset < limit:
-            batches, cursor = self.read_at(cursor, state, max_bytes)
+            batches, cursor = self.read_at(cursor, state, max_bytes, is_reopened)
             if not batches:
                 break
             aborted = self._aborted_among(batches, state, unmarked) if isolation_level == READ_COMMITTED else set()
@@ -258,23 +261,31 @@ class PartitionReader:
                 return visible, cursor
         return [], cursor
 
-    def read_at(self, cursor: Cursor, state: CommitState, max_bytes: int) -> tuple[list[BatchView], Cursor]:
-        """Checked batches at the cursor, from its segment or the first later one that has any."""
+    def read_at(
+        self, cursor: Cursor, state: CommitState, max_bytes: int, is_reopened: bool = False
+    ) -> tuple[list[BatchView], Cursor]:
+        """Checked batches at the cursor, from its segment or the first later one that has any.
+
+        ``is_reopened``: damage was met there. In Kafka's segments neither checksum nor seal covers a base offset, and the
+        offset may be one that a damaged batch led to. So the search begins at the start of the segment that the cursor was
+        in: it meets the damage again, and no index leads it over batches that were not read.
+        """
         offset = cursor.offset
-        segments = self._segments_since(state, offset)
-        base = segments.floor(offset)
-        if base is None:
-            base = segments.bases[0] if segments.bases else None
+        since = cursor.base if is_reopened and self._directory.is_kafka and cursor.base >= 0 else offset
+        segments = self._segments_since(state, since)
+        base = segments.floor_or_first(since)
         while base is not None:
             following = segments.after(base)
-            if 0 <= cursor.base < base:  # read to its end, so hardly needed again
-                self._open = {key: segment for key, segment in self._open.items() if key[0] != cursor.base}
+            if 0 <= cursor.base < base:
+                self._leave(cursor, state)
             if following is None and not state.written_end:
                 break  # its file may be missing: a roll publishes it first
             segment, end = self.segment(base, state, following)
             known = cursor.file_number == segment.number and 0 <= cursor.position <= end
             expected = offset if known else None if offset > base else base
-            position = cursor.position if known else segment.locate(offset, end) if expected is None else 0
+            position = cursor.position if known else 0
+            if expected is None:
+                position = segment.locate(offset, end, 0 if is_reopened and not segment.dense else None)
             batches: list[BatchView] | None = None
             while batches is None:
                 try:
@@ -296,6 +307,14 @@ class PartitionReader:
             cursor, base = Cursor(max(offset, following or 0), base), following
             offset = cursor.offset
         return [], cursor
+
+    def _leave(self, cursor: Cursor, state: CommitState) -> None:
+        """Close the segment that was read to its end. In Kafka's, batches that are left have other offsets than they should."""
+        key = (cursor.base, True, state.segments_version)
+        segment = self._open.get(key)
+        if segment is not None and segment.number == cursor.file_number and not segment.dense:
+            segment.read(cursor.position, segment.size(), max_bytes=HEADER_BYTES, next_offset=cursor.offset)
+        self._open = {key: segment for key, segment in self._open.items() if key[0] != cursor.base}
 
     def _missing(self, base: int, position: int, offset: int, found: int) -> CorruptSegment:
         path = self._directory.file_path(base, LOG)

@@ -211,11 +211,13 @@ def check_aborted(
     expected: list[AbortedTransaction] | None,
     passed_damage: bool,
     exact: bool,
+    is_rebuilt: bool,
 ) -> Iterator[Finding]:
     """``.txnindex``: the aborted transactions whose markers stand in this segment.
 
     ``aborts`` are its abort markers by offset; ``expected`` the transactions with records that they end, if that is known.
-    ``exact=False`` if compaction may have removed a transaction's records, all or the first.
+    ``exact=False`` if compaction may have removed a transaction's records, all or the first. ``is_rebuilt``: readers do not
+    read the index before the next writer has made it again.
     """
     findings = FirstFinding("txnindex", path)
     wanted_by_end = {(entry.producer_id, entry.last_offset): entry for entry in expected or ()}
@@ -226,8 +228,14 @@ def check_aborted(
             filesystem.open_readable(path), findings, limit=segment_bytes // HEADER_BYTES + 1
         ):
             limit = at + transaction_index.ENTRY.size
-            if entry.last_offset >= end_offset:
-                continue  # not published yet
+            if entry.last_offset >= end_offset:  # not published yet
+                if not is_rebuilt and not (transaction_index.is_possible(entry) and entry.last_offset > end_before):
+                    findings.add(
+                        at, entry.first_offset, entry.last_offset + 1,
+                        f"says {_words(entry)}, with the last stable offset {entry.last_stable_offset}",
+                    )  # fmt: skip
+                end_before = entry.last_offset
+                continue
             key = (entry.producer_id, entry.last_offset)
             if key in wanted_by_end:
                 starts[key] = entry.first_offset

@@ -287,6 +287,7 @@ class SegmentCheck:
         found_in_index = list(check_aborted(
             self._filesystem, self._beside(TRANSACTION_INDEX), end_offset=self.expected, segment_bytes=segment.end,
             aborts=self._aborts, expected=self._aborted if knows else None, passed_damage=self._passed_damage, exact=self._dense,
+            is_rebuilt=segment.is_rebuilt,
         ))  # fmt: skip
         yield from found_in_index
         if seal is not None and seal.aborted is not None and not found_in_index:

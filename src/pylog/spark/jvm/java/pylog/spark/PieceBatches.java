@@ -122,7 +122,7 @@ final class PieceBatches implements Closeable {
         isFirst = false;
         return offset > current().base() ? segment.takeAt(offset) : segment.take(true);
       }
-      if (offset >= nextBase()) { // its offsets are the next segment's
+      if (offset >= nextBase() && !piece.isKafka()) { // its offsets are the next segment's
         return Taken.END;
       }
       return segment.take(mayMove);

@@ -162,6 +162,9 @@ final class SegmentBatches implements Closeable {
         && (isDense || next.baseOffset() < nextOffset)) {
       problem = "base offset " + next.baseOffset() + ", expected " + nextOffset;
     }
+    if (problem == null && segment.nextBase() >= 0 && next.lastOffset() >= segment.nextBase()) {
+      problem = "offsets to " + next.lastOffset() + ", but the next segment begins at " + segment.nextBase();
+    }
     if (problem != null) {
       throw new Damage(problem);
     }
