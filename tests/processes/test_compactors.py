@@ -158,17 +158,22 @@ def test_a_child_that_returns_from_a_signal_handler_into_a_compaction_does_no_ha
 def test_a_living_child_keeps_no_compaction_of_its_dead_parent_locked(tmpfs_dir: Path, seed: int) -> None:
     for history, at in histories(tmpfs_dir, seed, every=25):
         waits, ends = os.pipe()
+        runs, is_running = os.pipe()
 
-        def fork_and_die(waits: int = waits, ends: int = ends) -> None:
+        def fork_and_die(waits: int = waits, ends: int = ends, is_running: int = is_running) -> None:
             if os.fork():
                 os.kill(os.getpid(), signal.SIGKILL)
             os.close(ends)
+            os.close(is_running)  # what a fork calls in the child has given up the locks
             os.read(waits, 1)
             os._exit(0)
 
         child = forked(lambda root=history.root, at=at, act=fork_and_die: compact_with(root, at, act))  # type: ignore[misc]
         os.close(waits)
+        os.close(is_running)
         _, status = os.waitpid(child[0], 0)
+        assert not os.read(runs, 1)
+        os.close(runs)
         history.check()
         os.close(ends)
         os.close(child[1])

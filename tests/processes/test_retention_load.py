@@ -15,7 +15,9 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it looks into /proc")
-@pytest.mark.parametrize(("settings", "seconds"), [(SHORT, 25.0), (HUNDRED_TOPICS, 10.0)])
+@pytest.mark.parametrize(
+    ("settings", "seconds"), [(SHORT, 25.0), pytest.param(HUNDRED_TOPICS, 10.0, marks=pytest.mark.engine)]
+)
 def test_the_size_the_descriptors_and_the_memory_of_a_log_under_load_stay_within_their_bounds(
     settings: Settings, seconds: float, tmpfs_dir: Path, seed: int
 ) -> None:

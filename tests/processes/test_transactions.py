@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 def test_the_output_of_a_killed_pipeline_equals_its_input_exactly_and_its_history_has_no_anomaly(
     tmp_path: Path, seed: int
 ) -> None:
-    done = run_kills(seed, tmp_path, lambda kills, _: kills >= 30, Settings(window=20_000))
+    done = run_kills(seed, tmp_path, lambda kills, _: kills >= 12, Settings(window=20_000))
     assert done.problems == [], f"seed {seed}: {done.figures}"
-    assert done.figures["committed"] > 100
+    assert done.figures["committed"] > 40
     assert done.figures["table entries"] < 200
