@@ -1,10 +1,11 @@
 """The compiled record codec and the Java reader, where they can be built; everything else stands in setup.cfg.
 
-The readable codec, and the reader in Python, do the same, slower, so nothing that goes wrong here fails an installation: it
-prints one warning.
+The readable codec, and the reader in Python, do the same, slower, so nothing that can't be built fails an installation: it
+prints one warning. A jar that is there, but of other sources, does.
 """
 
 import os
+import runpy
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from importlib.util import find_spec
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
+from setuptools.errors import SetupError
 
 RECORDS = Extension("pylog.codec._records", ["src/pylog/codec/_records.pyx"], optional=True)
 
@@ -44,7 +46,17 @@ class BuildJar(build_py):
             done = subprocess.run([sys.executable, "scripts/jvm"], stderr=subprocess.PIPE, text=True, check=False)
             if done.returncode:
                 self.warn(f"the jar of the Java reader was not built: {done.stderr.strip()}")
+        self._check_jar()
         super().run()
+
+    def _check_jar(self) -> None:
+        jvm = runpy.run_path("scripts/jvm")
+        if not jvm["JAR"].exists():
+            self.warn(
+                'there is no jar, so format("pylog-jvm") is left out: scripts/jvm makes it, with a JDK and pyspark'
+            )
+        elif not jvm["is_current"](jvm["JAR"]):
+            raise SetupError(f"{jvm['JAR']} is of other sources: make it again with scripts/jvm, or delete it")
 
 
 wanted = os.environ.get("PYLOG_PURE_PYTHON", "") in ("", "0")

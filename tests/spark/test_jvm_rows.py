@@ -1,4 +1,4 @@
-"""The Java reader returns the rows of the Python source: checksums over all columns."""
+"""The Java reader, the Python source and plain Python return the same rows: checksums over all columns."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from pylog import Log, Producer
 from pylog.codec.format import CODEC_NAMES
 from pylog.spark.source.partition_range import PartitionRange
+from tests.spark.jvm.plain import plain_verdict
 from tests.spark.jvm.random_logs import TOPIC, random_log
 from tests.spark.jvm.verdicts import (
     COLUMNS,
@@ -41,7 +42,9 @@ def check(java: JavaReader, ranges: list[PartitionRange], columns: tuple[str, ..
 @pytest.mark.parametrize("pieces", [1, 40])
 def test_golden_directories(java: JavaReader, golden: str, level: str, pieces: int) -> None:
     options = {"subscribePattern": "[^_].*", "startingOffsets": "earliest", "minPartitions": pieces}
-    assert check(java, planned(DATA / golden / "log", isolationLevel=level, **options)) > 0
+    ranges = planned(DATA / golden / "log", isolationLevel=level, **options)
+    assert check(java, ranges) > 0
+    assert java.ask(pieces_of(ranges)) == plain_verdict(DATA / golden / "log", ranges)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -52,7 +55,10 @@ def test_random_logs(java: JavaReader, tmpfs_dir: Path, seed: int) -> None:
         path = tmpfs_dir / str(number)
         random_log(path, chance)
         for columns in (COLUMNS, (), chance.sample(COLUMNS, chance.randrange(1, 8))):
-            rows += check(java, planned(path, subscribe=TOPIC, **random_options(path, chance)), columns)
+            ranges = planned(path, subscribe=TOPIC, **random_options(path, chance))
+            rows += check(java, ranges, columns)
+            if columns is COLUMNS:
+                assert java.ask(pieces_of(ranges)) == plain_verdict(path, ranges)
     assert rows > 10_000
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from pylog import Log, spark
@@ -16,6 +19,7 @@ from tests.arrow.rows import CORNERS, view_of
 from tests.conftest import JAR, TESTS, jar_problem, java_problem
 from tests.spark.reading import append_view
 
+READER = "src/pylog/spark/jvm/java/pylog/spark"
 PROGRAM = """
 import sys
 from pylog.errors import ConfigError
@@ -41,10 +45,24 @@ print(spark.conf.get("spark.sql.python.filterPushdown.enabled", "false"))
 read(spark)
 read(session(**{"spark.pylog.python": "/bin/false"}))
 read(session(**{"spark.pylog.python": "/no/such/python"}))
+builder = session_builder()  # as a notebook does whose cell runs again
+read(session())
+"""
+
+SUBMITTED = """
+import sys
+from pyspark import SparkContext
+from pylog.errors import ConfigError
+from pylog.spark import session_builder
+
+if "first" in sys.argv:
+    SparkContext._ensure_initialized()
 try:
-    session_builder()
+    builder = session_builder().master("local[1]").config("spark.ui.enabled", False)
 except ConfigError as error:
-    print(error)
+    sys.exit(print("refused", error))
+spark = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").getOrCreate()
+print("rows", spark.read.format("pylog-jvm").load(sys.argv[1]).count())
 """
 
 
@@ -65,14 +83,41 @@ def test_a_program_gets_a_session_and_errors_that_say_which_python(log: Log, tmp
     environment = {**os.environ, "PYTHONPATH": str(TESTS.parent / "src")}
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    pushes, count, false, missing, late = done.stdout.splitlines()
+    pushes, count, false, missing, again = done.stdout.splitlines()
     if sys.version_info >= (3, 11):  # PYTHONSAFEPATH
-        assert count == str(len(CORNERS))
+        assert count == again == str(len(CORNERS))
     assert pushes == "false"  # PySpark plans a frame once: what one query filters, the next would miss
     assert "/bin/false -m pylog.spark.jvm.planner cannot run: it has ended without a word" in false
     assert "spark.pylog.python, else PYSPARK_PYTHON, names a Python that has pylog" in false
     assert "/no/such/python" in missing
-    assert "call session_builder() first" in late
+
+
+@pytest.mark.spark
+@pytest.mark.processes
+@pytest.mark.parametrize("how", ["submitted", "submitted with the jar", "another session was first"])
+def test_a_jvm_that_runs_must_have_the_jar(log: Log, tmp_path: Path, how: str) -> None:
+    for problem in (java_problem(), jar_problem()):
+        if problem:
+            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(problem)
+    log.create_topic("orders")
+    append_view(log, view_of(CORNERS))
+    (tmp_path / "program.py").write_text(SUBMITTED)
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit")]
+    if how == "another session was first":
+        command = [sys.executable]
+    elif "jar" in how:
+        command += ["--jars", str(JAR)]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent / "src"), "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        [*command, str(tmp_path / "program.py"), str(log.path), how.rsplit(maxsplit=1)[-1]],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    if "jar" in how:
+        assert done.stdout.splitlines()[-1] == f"rows {len(CORNERS)}"
+    else:
+        assert "refused Spark's JVM runs already, without the jar" in done.stdout
+        assert f"with --jars {JAR}" in done.stdout
 
 
 def test_an_installation_without_the_jar_says_how_to_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,3 +147,42 @@ def test_the_same_sources_make_the_same_jar(tmp_path: Path) -> None:
     for name in ("one.jar", "two.jar"):
         subprocess.run([sys.executable, TESTS.parent / "scripts" / "jvm", "--to", tmp_path / name], check=True)
     assert (tmp_path / "one.jar").read_bytes() == (tmp_path / "two.jar").read_bytes() == JAR.read_bytes()
+
+
+# What a build takes
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """What a build of the package begins with, with one source file of the reader."""
+    root = TESTS.parent
+    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "scripts/jvm", f"{READER}/Bytes.java"):
+        to = tmp_path / "tree" / name
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / name, to)
+    return tmp_path / "tree"
+
+
+def build(tree: Path) -> subprocess.CompletedProcess[str]:
+    """Without a JDK, as where a jar must have been made before."""
+    return subprocess.run(
+        [sys.executable, "setup.py", "build_py"],
+        cwd=tree, env={**os.environ, "JAVA_HOME": "/nowhere"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.processes
+def test_a_build_takes_a_jar_of_its_sources_and_refuses_another(tree: Path) -> None:
+    done = build(tree)
+    assert done.returncode == 0, done.stderr
+    assert 'format("pylog-jvm") is left out: scripts/jvm makes it' in done.stderr
+    script = runpy.run_path(str(tree / "scripts" / "jvm"))
+    script["pack"](tree / "no-classes", script["JAR"])
+    done = build(tree)
+    assert done.returncode == 0, done.stderr
+    assert "is left out" not in done.stderr
+    with (tree / READER / "Bytes.java").open("a") as source:
+        source.write("// changed\n")
+    done = build(tree)
+    assert done.returncode != 0
+    assert "pylog-spark.jar is of other sources: make it again with scripts/jvm, or delete it" in done.stderr

@@ -16,7 +16,7 @@ from pylog.spark.source.batch import batch_reader
 from pylog.spark.source.options import SourceOptions
 from pylog.spark.source.schema import arrow_schema, spark_schema
 from pylog.spark.source.stream import StreamReader
-from pylog.storage import acknowledge_at_once
+from pylog.storage import acknowledge_at_once, os_sockets
 
 EXCHANGES_MAX = 20
 
@@ -108,3 +108,8 @@ def test_a_planner_whose_driver_has_stopped_the_query_prints_nothing(
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (follows in done.stderr, bool(done.stderr)) == (is_shown, is_shown)
     assert done.returncode == 1
+
+
+def test_a_task_starts_without_proc_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os_sockets, "_DESCRIPTORS", "/nowhere/fd")
+    assert pickle.loads(pickle.dumps(batch()))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pylog.errors import ConfigError
 from pylog.storage import OsFileSystem
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 _HERE = PurePath(__file__).parent
 _JAR = "pylog-spark.jar"
+_PROVIDER = "pylog/spark/PylogTableProvider.class"
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the program that it starts
 
 
 def jar() -> str:
@@ -34,22 +37,27 @@ def jar() -> str:
 def session_builder() -> SparkSession.Builder:
     """``SparkSession.builder`` for a session that has ``format("pylog-jvm")``.
 
-    Call it before the program starts its first session. ``ConfigError`` after that, and without
-    the jar. Filters of ``format("pylog")`` stay with Spark: docs/spark.md, "Filters".
+    Its ``spark.jars`` replaces that of spark-defaults.conf: docs/spark.md, "In the JVM". If Spark's
+    JVM runs already, ``ConfigError`` unless it was started with the jar; ``ConfigError`` also
+    without the jar. Filters of ``format("pylog")`` stay with Spark: docs/spark.md, "Filters".
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    if SparkContext._gateway is not None:
-        raise ConfigError(
-            "this program has started Spark's JVM already, which takes no jar any more: call session_builder() first, or "
-            "set spark.jars to pylog.spark.jar() before the first session"
-        )
-    builder: SparkSession.Builder = SparkSession.builder
-    return builder.config(
-        map={
-            "spark.jars": jar(),
-            "spark.pylog.python": sys.executable,
-            "spark.pylog.pythonPath": str(_HERE.parents[1]),
-        }
+    builder: SparkSession.Builder = SparkSession.builder.config(
+        map={"spark.pylog.python": sys.executable, "spark.pylog.pythonPath": str(_HERE.parents[1])}
     )
+    if SparkContext._gateway is None and _SUBMITTED not in os.environ:
+        return builder.config("spark.jars", jar())
+    SparkContext._ensure_initialized()  # under spark-submit it connects to its JVM
+    if not _has_reader(SparkContext._jvm):
+        raise ConfigError(
+            "Spark's JVM runs already, without the jar, and takes none any more: call session_builder() before the first "
+            f"session; if spark-submit starts the program, then with --jars {jar()}"
+        )
+    return builder
+
+
+def _has_reader(jvm: Any) -> bool:
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    return loader.getResource(_PROVIDER) is not None

@@ -236,15 +236,9 @@ class PartitionReader:
         return Cursor(max(end_offset, offset + 1))
 
     def _fetch(
-        self,
-        cursor: Cursor,
-        state: CommitState,
-        max_bytes: int,
-        limit: int,
-        isolation_level: str,
-        unmarked: tuple[AbortedTransaction, ...],
-        is_reopened: bool,
-    ) -> tuple[list[BatchView], Cursor]:
+        self, cursor: Cursor, state: CommitState, max_bytes: int, limit: int, isolation_level: str,
+        unmarked: tuple[AbortedTransaction, ...], is_reopened: bool,
+    ) -> tuple[list[BatchView], Cursor]:  # fmt: skip
         while cursor.offset < limit:
             batches, cursor = self.read_at(cursor, state, max_bytes, is_reopened)
             if not batches:
@@ -273,7 +267,7 @@ class PartitionReader:
         offset = cursor.offset
         since = cursor.base if is_reopened and self._directory.is_kafka and cursor.base >= 0 else offset
         segments = self._segments_since(state, since)
-        base = segments.floor_or_first(since)
+        base = self._first_at(segments, since)
         while base is not None:
             following = segments.after(base)
             if 0 <= cursor.base < base:
@@ -307,6 +301,13 @@ class PartitionReader:
             cursor, base = Cursor(max(offset, following or 0), base), following
             offset = cursor.offset
         return [], cursor
+
+    def _first_at(self, segments: Segments, offset: int) -> int | None:
+        """The segment that contains the offset. Only Kafka's may begin later; ours did not when the state was published."""
+        base = segments.floor_or_first(offset)
+        if base is not None and base > offset and not self._directory.is_kafka:
+            raise self._missing(base, 0, offset, base)
+        return base
 
     def _leave(self, cursor: Cursor, state: CommitState) -> None:
         """Close the segment that was read to its end. In Kafka's, batches that are left have other offsets than they should."""

@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 import base64
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from operator import attrgetter
 from typing import Any
 
-from pylog.errors import CorruptSegment
+from pylog.errors import CorruptSegment, OffsetOutOfRange
 from pylog.interrupts import own
 from pylog.partition.read.reader import PartitionReader
 from pylog.partition.read.visibility import READ_COMMITTED
+from pylog.partition.segments import SegmentInfo
 from pylog.spark.source.partition_range import PartitionRange
 
 Task = Sequence[PartitionRange]
@@ -25,6 +28,7 @@ class Pieces:
 
     def __init__(self) -> None:
         self._reader: PartitionReader | None = None
+        self._infos: Sequence[SegmentInfo] = ()  # the reader's
         self._of: PartitionRange | None = None
 
     def task(self, ranges: Task) -> Fields:
@@ -51,7 +55,7 @@ class Pieces:
             "isKafka": source.is_kafka,
             "identity": base64.b64encode(source.identity).decode(),
             "home": source.partition_directory().home,
-            "segments": [*_segments(planned, reader)],
+            "segments": [*_segments(planned, reader, self._infos)],
             "aborted": [*_aborted(planned, reader)] if is_committed else [],
             "logStart": planned.published.log_start_offset,
         }
@@ -65,19 +69,22 @@ class Pieces:
         ):
             self.close()
             self._reader = planned.source.reader(planned.published, planned.aborted)
+            self._infos = self._reader.segment_infos()
         self._of = planned
         return self._reader
 
 
-def _segments(planned: PartitionRange, reader: PartitionReader) -> Iterator[Fields]:
-    """The segments that the range lies in."""
+def _segments(planned: PartitionRange, reader: PartitionReader, infos: Sequence[SegmentInfo]) -> Iterator[Fields]:
+    """The segments that the range lies in. ``OffsetOutOfRange`` if the first of them is gone."""
     state = planned.published
-    infos = [info for info in reader.segment_infos() if info.base_offset < planned.end]
     segments = reader.segments(state)
-    for number, info in enumerate(infos):
+    first = bisect_right(infos, planned.start, key=attrgetter("base_offset")) - 1
+    if first < 0:
+        raise _removed(planned, infos[0].base_offset)
+    for info in infos[first:]:
         base, is_closed = info.base_offset, info.base_offset != state.active_base
-        if number + 1 < len(infos) and infos[number + 1].base_offset <= planned.start:
-            continue
+        if base >= planned.end:
+            return
         if base in segments.swaps:
             raise CorruptSegment(
                 f"a compaction is replacing {info.path!r}: run the query again; if that does not help, the compaction has "
@@ -93,6 +100,16 @@ def _segments(planned: PartitionRange, reader: PartitionReader) -> Iterator[Fiel
             "isClosed": is_closed,
             "startPosition": _start_position(reader, base, planned.start, following) if base < planned.start else 0,
         }
+
+
+def _removed(planned: PartitionRange, first: int) -> OffsetOutOfRange:
+    """Retention was faster than the planner, which has read the log start before."""
+    topic, partition = planned.source.topic_partition
+    return OffsetOutOfRange(
+        f"offset {planned.start} of {topic}-{partition} was lost: retention has removed what is before offset {first} "
+        f"(planned were offsets {planned.start} to {planned.end} of {planned.source.directory!r}); load the frame again",
+        topic=topic, partition=partition, offset=planned.start, earliest=first,
+    )  # fmt: skip
 
 
 def _start_position(reader: PartitionReader, base: int, offset: int, following: int | None) -> int:

@@ -25,7 +25,6 @@ final class PieceBatches implements Closeable {
     aborted = new AbortedTransactions(piece.readCommitted() ? piece.aborted() : List.of());
     offset = piece.start();
     files.checkIdentity(offset);
-    checkFirst();
     while (number + 1 < piece.segments().size() && piece.segments().get(number + 1).base() <= offset) {
       number++;
     }
@@ -181,12 +180,5 @@ final class PieceBatches implements Closeable {
   private RuntimeException missing(long found) throws IOException {
     return files.damaged(
         current(), segment.position(), offset, new Damage("offsets " + offset + " to " + (found - 1) + " are missing"));
-  }
-
-  private void checkFirst() {
-    List<Piece.Segment> segments = piece.segments();
-    if (piece.isKafka() && !segments.isEmpty() && segments.get(0).base() > offset) {
-      throw files.lost(offset, "retention has removed what is before offset " + segments.get(0).base());
-    }
   }
 }
