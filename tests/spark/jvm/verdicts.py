@@ -46,19 +46,12 @@ def has_javac() -> bool:
     return shutil.which("javac") is not None
 
 
-class JavaReader:
-    """A JVM that reads pieces, with as much memory as its heap says."""
+class JavaProcess:
+    """A JVM that answers lines, with as much memory as its heap says."""
 
-    def __init__(self, classes: Path, heap: str = "256m") -> None:
-        command = [
-            "java",
-            f"-Xmx{heap}",
-            "-Xss1m",
-            "-XX:+UseSerialGC",
-            "-cp",
-            f"{classes}:{JARS}/*",
-            "pylog.spark.Verdicts",
-        ]
+    def __init__(self, classes: Path, program: str, heap: str = "256m") -> None:
+        memory = (f"-Xmx{heap}", "-Xss1m", "-XX:+UseSerialGC")
+        command = ["java", *memory, "-cp", f"{classes}:{JARS}/*", program]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -68,16 +61,11 @@ class JavaReader:
         with suppress(OSError):
             self._process.communicate(timeout=ANSWER_SECONDS_MAX)
 
-    def ask(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS, *, totals: bool = False) -> str:
-        """``rows <count> <CRC-32>``, or an error's kind and message."""
-        self.put(pieces, columns, totals=totals)
-        return self.answer()
-
-    def put(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS, *, totals: bool = False) -> None:
+    def put_line(self, question: str) -> None:
         """A question; the answers come in the same order."""
         stdin = self._process.stdin
         assert stdin is not None
-        stdin.write(json.dumps({"pieces": pieces, "columns": columns, "totals": totals}).encode() + b"\n")
+        stdin.write(question.encode() + b"\n")
         stdin.flush()
 
     def answer(self) -> str:
@@ -90,6 +78,21 @@ class JavaReader:
             self._unread += got
         line, _, self._unread = self._unread.partition(b"\n")
         return line.decode()
+
+
+class JavaReader(JavaProcess):
+    """Reads pieces."""
+
+    def __init__(self, classes: Path, heap: str = "256m") -> None:
+        super().__init__(classes, "pylog.spark.Verdicts", heap)
+
+    def ask(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS, **how: bool) -> str:
+        """``rows <count> <CRC-32>``, or an error's kind and message. ``how``: ``totals``, ``trustHeaders=False``."""
+        self.put(pieces, columns, **how)
+        return self.answer()
+
+    def put(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS, **how: bool) -> None:
+        self.put_line(json.dumps({"trustHeaders": True, **how, "pieces": pieces, "columns": columns}))
 
 
 def pieces_of(ranges: Sequence[PartitionRange]) -> list[dict[str, Any]]:

@@ -74,7 +74,8 @@ final class Planner {
     }
     Map<String, Object> answer;
     try {
-      answer = object(JSON.readValue(PlannerProcess.ask(python(), JSON.writeValueAsBytes(question)), Map.class));
+      byte[] asked = JSON.writeValueAsBytes(question);
+      answer = object(JSON.readValue(PlannerProcess.ask(python(), asked, limitSeconds()), Map.class));
     } catch (IOException error) {
       throw new PlanException("the planner's answer is no JSON: " + error.getMessage(), error);
     }
@@ -97,6 +98,10 @@ final class Planner {
       found = conf.get("spark.pyspark.python", System.getenv().getOrDefault("PYSPARK_PYTHON", "python3"));
     }
     return new PlannerProcess.Python(found, conf.get("spark.pylog.pythonPath", ""));
+  }
+
+  private static long limitSeconds() {
+    return SparkEnv.get().conf().getTimeAsSeconds("spark.pylog.plannerTimeout", "600s");
   }
 
   private static List<?> list(Map<String, Object> fields, String name) {
