@@ -15,13 +15,14 @@ import lz4.frame
 import pytest
 import zstandard
 
-from pylog import Log, ProducerRecord
+from pylog import Log, Producer, ProducerRecord
 from pylog.codec.format import GZIP, LZ4, SNAPPY, ZSTD
+from pylog.index import AbortedTransaction, encode_transactions
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions
-from pylog.segment.naming import LOG, SEAL
+from pylog.segment.naming import LOG, SEAL, TRANSACTION_INDEX
 from tests.codec.reference import batch_of
-from tests.partition.logs import flip
+from tests.partition.logs import flip, headers, log_file
 from tests.spark.jvm.verdicts import JavaReader, compile_reader, has_javac, pieces_of, verdicts
 from tests.spark.reading import planned
 
@@ -106,6 +107,30 @@ def test_a_flipped_bit_is_named(java: JavaReader, log: Log) -> None:
 def test_the_seal_finds_what_no_checksum_covers(java: JavaReader, log: Log, byte: int) -> None:
     flip(Path(log.path, f"{TOPIC}-0", f"{0:020}{LOG}"), byte)
     assert java.ask(planned_pieces(log), []).startswith("corrupt ")
+
+
+@pytest.mark.parametrize("spans", [[(4, 8), (0, 30)], [(4, 8), (10, 12), (0, 30), (32, 33)]])
+def test_aborted_transactions_of_a_producer_that_overlap(
+    java: JavaReader, tmpfs_dir: Path, spans: list[tuple[int, int]]
+) -> None:
+    """No writer makes such an index, but a damaged one may say it: what any span covers is left out, as in Python."""
+    with Log(tmpfs_dir / "log") as log:
+        log.create_topic(TOPIC)
+        with Producer(log, transactional_id="id") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            for offset in range(40):
+                producer.send(TOPIC, b"%d" % offset, timestamp_ms=1000)
+                producer.flush()
+            producer.commit_transaction()
+    path = log_file(tmpfs_dir / "log" / f"{TOPIC}-0")
+    ((_, first), *_) = headers(path)
+    transactions = [AbortedTransaction(first.producer_id, *span, 0) for span in spans]
+    path.with_suffix(TRANSACTION_INDEX).write_bytes(encode_transactions(transactions))
+    found, expected = verdicts(java, planned(tmpfs_dir / "log", subscribe=TOPIC))
+    assert found == expected
+    hidden = {offset for start, end in spans for offset in range(start, end + 1)}
+    assert found.startswith(f"rows {40 - len(hidden)} ")
 
 
 # What is gone

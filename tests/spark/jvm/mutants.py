@@ -21,8 +21,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pylog.errors import CorruptRecord
-from pylog.segment.naming import LOG, SEAL
+from pylog.errors import CorruptRecord, FormatVersionError
+from pylog.index.transaction_index import ENTRY, AbortedTransaction
+from pylog.segment.naming import LOG, SEAL, TRANSACTION_INDEX
 from pylog.spark.source.partition_range import PartitionRange
 from tests.fuzz.mutate import BOUNDARIES, MUTATIONS, put_number
 from tests.fuzz.record_targets import batch_places, batches_fields, mutate_payload, repair_batch, repair_batches
@@ -58,7 +59,7 @@ class Target:
         self.right = {
             path: path.read_bytes()
             for path in sorted(directory.iterdir())
-            if path.suffix in (LOG, SEAL) and 0 < path.stat().st_size <= SEGMENT_BYTES_MAX
+            if path.suffix in (LOG, SEAL, TRANSACTION_INDEX) and 0 < path.stat().st_size <= SEGMENT_BYTES_MAX
         }
 
     def mutant(self, chance: Random) -> tuple[Path, bytes]:
@@ -68,13 +69,15 @@ class Target:
         for _ in range(chance.choice((1, 1, 1, 2, 3))):
             if path.suffix == SEAL:
                 _mutate_any(chance, data)
+            elif path.suffix == TRANSACTION_INDEX:
+                _mutate_an_entry(chance, data)
             elif chance.random() < 0.6:
                 _mutate_a_batch(chance, data)
             elif chance.random() < 0.4 and (fields := batches_fields(bytes(data))):
                 put_number(data, *chance.choice(fields), chance.choice(BOUNDARIES))
             else:
                 _mutate_any(chance, data)
-        if chance.random() < 0.9:
+        if path.suffix != TRANSACTION_INDEX and chance.random() < 0.9:
             (repair_seal if path.suffix == SEAL else repair_batches)(data)
         return path, bytes(data)
 
@@ -90,6 +93,24 @@ class Target:
 def _mutate_any(chance: Random, data: bytearray) -> None:
     if data:
         chance.choice(MUTATIONS)(chance, data)
+
+
+def _mutate_an_entry(chance: Random, data: bytearray) -> None:
+    """One of another producer of the index, from another offset on, or to another one.
+
+    No entry before it decides its offsets: how many entries are read after such a one depends on the reader.
+    """
+    entries = [AbortedTransaction(*each[1:]) for each in ENTRY.iter_unpack(data)]
+    number = chance.randrange(len(entries))
+    producer, first, last, stable = entries[number]
+    change = chance.randrange(3 if number else 2)
+    if change == 0:
+        producer = chance.choice(entries).producer_id
+    elif change == 1:
+        last = chance.randrange(first, last + 20)
+    else:
+        first = chance.randrange(max(each.last_stable_offset for each in entries[:number]), max(last, first + 1))
+    ENTRY.pack_into(data, number * ENTRY.size, 0, producer, first, last, stable)
 
 
 def _mutate_a_batch(chance: Random, data: bytearray) -> None:
@@ -145,15 +166,15 @@ def try_mutants(java: JavaReader, all_targets: list[Target], chance: Random, cou
 
 
 def _verdicts(java: JavaReader, mutants: list[tuple[Target, Path, bytes]]) -> list[tuple[str, str]]:
-    """What Java and Python say of each; they work at the same time. A plan reads a part of the seals, and may refuse them."""
+    """What Java and Python say of each; they work at the same time. A plan reads transaction indexes, and may refuse them."""
     asked = [target.asked() for target, *_ in mutants]
     refused: list[str | None] = []
     for (_, path, _), (piece, its) in zip(mutants, asked, strict=True):
         refused.append(None)
-        if path.suffix == SEAL:
+        if path.suffix != LOG:
             try:
                 piece["aborted"] = pieces_of([its])[0]["aborted"]
-            except CorruptRecord as error:
+            except (CorruptRecord, FormatVersionError) as error:
                 refused[-1] = f"unplanned {error}"
                 continue
         java.put([piece])

@@ -20,7 +20,7 @@ import pyspark
 
 from pylog import arrow
 from pylog.codec.format import INT64_MAX, INT64_MIN
-from pylog.errors import CorruptRecord, InvalidTimestamp, OffsetOutOfRange, TopicNotFound
+from pylog.errors import CorruptRecord, FormatVersionError, InvalidTimestamp, OffsetOutOfRange, TopicNotFound
 from pylog.spark.jvm.pieces import Pieces
 from pylog.spark.source.partition_range import PartitionRange
 from pylog.spark.source.ranges import record_batches
@@ -111,7 +111,7 @@ def python_verdict(ranges: Iterable[PartitionRange], columns: Sequence[str] = CO
             for batch in record_batches(planned, wanted if columns else arrow.schema()):
                 crc = zlib.crc32(_encoded(batch, columns), crc) if columns else 0
                 count += batch.num_rows
-    except CorruptRecord as error:
+    except (CorruptRecord, FormatVersionError) as error:
         return f"corrupt {error}"
     except (OffsetOutOfRange, TopicNotFound) as error:
         return f"lost {error}"
