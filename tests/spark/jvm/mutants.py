@@ -70,7 +70,7 @@ class Target:
             if path.suffix == SEAL:
                 _mutate_any(chance, data)
             elif path.suffix == TRANSACTION_INDEX:
-                _mutate_an_entry(chance, data)
+                _mutate_entries(chance, data)
             elif chance.random() < 0.6:
                 _mutate_a_batch(chance, data)
             elif chance.random() < 0.4 and (fields := batches_fields(bytes(data))):
@@ -95,22 +95,25 @@ def _mutate_any(chance: Random, data: bytearray) -> None:
         chance.choice(MUTATIONS)(chance, data)
 
 
-def _mutate_an_entry(chance: Random, data: bytearray) -> None:
-    """One of another producer of the index, from another offset on, or to another one.
+def _mutate_entries(chance: Random, data: bytearray) -> None:
+    """Some become those of another producer of the index, from another offset on, or to another one.
 
     No entry before it decides its offsets: how many entries are read after such a one depends on the reader.
     """
-    entries = [AbortedTransaction(*each[1:]) for each in ENTRY.iter_unpack(data)]
-    number = chance.randrange(len(entries))
-    producer, first, last, stable = entries[number]
-    change = chance.randrange(3 if number else 2)
-    if change == 0:
-        producer = chance.choice(entries).producer_id
-    elif change == 1:
-        last = chance.randrange(first, last + 20)
-    else:
-        first = chance.randrange(max(each.last_stable_offset for each in entries[:number]), max(last, first + 1))
-    ENTRY.pack_into(data, number * ENTRY.size, 0, producer, first, last, stable)
+    for _ in range(chance.choice((1, 3, 9))):
+        entries = [AbortedTransaction(*each[1:]) for each in ENTRY.iter_unpack(data)]
+        number = chance.randrange(len(entries))
+        producer, first, last, stable = entries[number]
+        decided = max((each.last_stable_offset for each in entries[:number]), default=first)
+        following = entries[number + 1].last_offset if number + 1 < len(entries) else last + 20
+        change = chance.randrange(3)
+        if change == 0:
+            producer = chance.choice(entries).producer_id
+        elif change == 1:
+            first = chance.choice((decided, chance.randrange(decided, max(last, decided + 1))))
+        elif last + 1 < following:
+            last = chance.randrange(last + 1, following)
+        ENTRY.pack_into(data, number * ENTRY.size, 0, producer, first, last, stable)
 
 
 def _mutate_a_batch(chance: Random, data: bytearray) -> None:
