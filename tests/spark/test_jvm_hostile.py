@@ -79,6 +79,23 @@ def test_a_bomb_costs_no_more_than_the_limit(small: JavaReader, tmpfs_dir: Path,
     assert "holds more than the limit of 134217728 bytes" in expected
 
 
+def test_a_count_of_billions(java: JavaReader, tmpfs_dir: Path) -> None:
+    """A header may claim as many records as a payload can hold at most, unless headers are not trusted."""
+    count, payload = (128 << 20) // 7, zstandard.ZstdCompressor().compress(b"no records")
+    with Log(tmpfs_dir / "log") as log:
+        for topic, counts in (("more", [count + 1]), (TOPIC, [count] * 120)):
+            log.create_topic(topic)
+            for each in counts:
+                log.partition(topic, 0).log.append_batch(bytearray(batch_of(payload, each, attributes=ZSTD)))
+        log.partition(TOPIC, 0).log.sync(120 * count)
+    more = pieces_of(planned(tmpfs_dir / "log", subscribe="more"))
+    assert java.ask(more, []).startswith("corrupt more-0 is damaged at offset 0, file ")
+    pieces = planned_pieces(log)
+    assert java.ask(pieces, []) == f"rows {120 * count} 0"
+    assert java.ask(pieces, [], trustHeaders=False).startswith("corrupt ")
+    assert java.ask(pieces, [], totals=True, trustHeaders=False).startswith("corrupt ")
+
+
 def test_a_length_as_long_as_a_sparse_file_costs_no_memory(small: JavaReader, log: Log) -> None:
     """The batch is checked in pieces before it is read whole."""
     path = Path(log.path, f"{TOPIC}-0", f"{0:020}{LOG}")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pylog import Log, Producer
+from pylog.errors import ConfigError
 from pylog.segment.naming import SEAL, file_path
 from pylog.spark.jvm import planner
 from pylog.spark.jvm.planner import FRAME, PROTOCOL, QUESTION_BYTES_MAX, answer
@@ -166,12 +167,20 @@ def test_filters_narrow_the_plan_and_times_are_left_to_spark(orders: Path) -> No
         ({"path": "/nowhere/at/all"}, "LogNotFound", "there is no directory"),
         ({"path": "/\ud800"}, "ConfigError", "is no text"),
         ({"kafka.bootstrap.servers": "there:9092"}, "ConfigError", "for a broker"),
+        ({"trustHeaders": "perhaps"}, "ConfigError", "true or false"),
     ],
 )
 def test_wrong_options_are_errors_with_a_name(orders: Path, options: dict[str, str], kind: str, text: str) -> None:
     found = ask("plan", options={"path": str(orders), **options}, filters=[])
     assert found["error"]["class"] == kind
     assert text in found["error"]["message"]
+
+
+@pytest.mark.parametrize("option", ["trustHeaders", "trustheaders"])
+def test_the_java_reader_alone_can_distrust_headers(orders: Path, option: str) -> None:
+    assert plan(orders, **{option: "false"}) == plan(orders)
+    with pytest.raises(ConfigError, match=r'for format\("pylog-jvm"\), and this format decodes every record'):
+        planned(orders, **{option: "false"})
 
 
 def test_another_protocol_is_refused() -> None:

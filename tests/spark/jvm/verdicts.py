@@ -102,21 +102,25 @@ def pieces_of(ranges: Sequence[PartitionRange]) -> list[dict[str, Any]]:
         return found
 
 
-def python_verdict(ranges: Iterable[PartitionRange], columns: Sequence[str] = COLUMNS) -> str:
+def python_verdict(ranges: Iterable[PartitionRange], columns: Sequence[str] = COLUMNS, *, totals: bool = False) -> str:
     """The same of the Python source: ``corrupt``, ``lost`` and ``unsupported`` are its errors' kinds."""
-    crc = count = 0
-    wanted = pa.schema([arrow.schema(headers=True).field(name) for name in columns])
     try:
-        for planned in ranges:
-            for batch in record_batches(planned, wanted if columns else arrow.schema()):
-                crc = zlib.crc32(_encoded(batch, columns), crc) if columns else 0
-                count += batch.num_rows
+        return python_totals(ranges) if totals else _python_rows(ranges, columns)
     except (CorruptRecord, FormatVersionError) as error:
         return f"corrupt {error}"
     except (OffsetOutOfRange, TopicNotFound) as error:
         return f"lost {error}"
     except InvalidTimestamp as error:
         return f"unsupported {error}"
+
+
+def _python_rows(ranges: Iterable[PartitionRange], columns: Sequence[str]) -> str:
+    crc = count = 0
+    wanted = pa.schema([arrow.schema(headers=True).field(name) for name in columns])
+    for planned in ranges:
+        for batch in record_batches(planned, wanted if columns else arrow.schema()):
+            crc = zlib.crc32(_encoded(batch, columns), crc) if columns else 0
+            count += batch.num_rows
     return f"rows {count} {crc}"
 
 
@@ -138,8 +142,9 @@ def verdicts(java: JavaReader, ranges: Sequence[PartitionRange], columns: Sequen
 
 
 def agree(one: str, other: str) -> bool:
-    """Whether two verdicts are the same rows, or the same kind of error."""
-    return one == other if "rows" in (one[:4], other[:4]) else one.split(maxsplit=1)[0] == other.split(maxsplit=1)[0]
+    """Whether two verdicts are the same rows or totals, or the same kind of error."""
+    kinds = {one.split(maxsplit=1)[0], other.split(maxsplit=1)[0]}
+    return one == other if kinds & {"rows", "totals"} else len(kinds) == 1
 
 
 def _encoded(batch: pa.RecordBatch, columns: Sequence[str]) -> bytes:

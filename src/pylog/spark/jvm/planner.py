@@ -24,7 +24,7 @@ from pylog.interrupts import own
 from pylog.spark.jvm.pieces import Fields, Pieces
 from pylog.spark.source.directory import LogDirectory
 from pylog.spark.source.filters import Condition, Microseconds, Wanted
-from pylog.spark.source.options import SourceOptions
+from pylog.spark.source.options import TRUST_HEADERS, SourceOptions, boolean
 from pylog.spark.source.plan import plan
 from pylog.spark.source.splits import coalesce
 
@@ -94,7 +94,10 @@ _ANSWERS: dict[str, Callable[[Fields], Fields]] = {"describe": _describe, "filte
 
 def _options(question: Fields) -> SourceOptions:
     """The options. ``ConfigError`` also for those that the Java reader lacks."""
-    options = SourceOptions.parse(question["options"])
+    given = {name.lower(): value for name, value in question["options"].items()}
+    boolean(given, TRUST_HEADERS, default=True)  # for the Java reader, and checked here
+    given.pop(TRUST_HEADERS.lower(), None)
+    options = SourceOptions.parse(given)
     for option, is_set in (
         ("failOnDataLoss=false", not options.fail_on_data_loss),
         ("onCorruption=skip", options.skip_damage),
