@@ -296,7 +296,7 @@ def test_a_topic_that_was_created_again_is_loss(jvm: SparkSession, log: Log) -> 
     append_view(log, view_of(CORNERS))
     found = message(plan.executeCollect)
     assert "created again" in found
-    assert "run the query again" in found
+    assert "load the frame again" in found
 
 
 def test_a_planner_that_has_died_is_started_again(jvm: SparkSession, orders: Path) -> None:

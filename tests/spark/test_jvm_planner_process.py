@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.jvm.verdicts import JavaProcess, compile_reader, has_javac
+from tests.spark.jvm.verdicts import JavaProcess
 
 pytestmark = pytest.mark.processes
 
@@ -42,10 +42,7 @@ Ask = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def questions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProcess]:
-    if not has_javac():
-        pytest.skip("no javac")
-    classes = compile_reader(tmp_path_factory.mktemp("questions"))
+def questions(classes: Path) -> Iterator[JavaProcess]:
     with closing(JavaProcess(classes, "pylog.spark.Questions", heap="100m")) as java:
         yield java
 

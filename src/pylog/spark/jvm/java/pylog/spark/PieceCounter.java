@@ -5,8 +5,8 @@ import pylog.spark.SegmentBatches.Taken;
 
 /**
  * How many records a piece has for the query, and on demand their least and greatest offset and
- * timestamp. The batches are checked as for rows. Their records are decoded only where the headers do
- * not suffice, or are not trusted.
+ * timestamp. The batches are checked as for rows. Their records are decoded only where the headers
+ * do not suffice, or are not trusted.
  */
 final class PieceCounter {
   private final boolean wantsOffsets;

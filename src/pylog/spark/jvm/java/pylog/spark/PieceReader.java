@@ -28,8 +28,8 @@ public final class PieceReader implements PartitionReader<ColumnarBatch> {
   private long counted; // records of the piece that are not returned yet
 
   /**
-   * Reads nothing before {@link #next}. {@code trustHeaders}: records that are only counted need not
-   * be decoded.
+   * Reads nothing before {@link #next}. {@code trustHeaders}: records that are only counted need
+   * not be decoded.
    */
   public PieceReader(List<Piece> pieces, Wanted wanted, boolean trustHeaders) {
     this.pieces = List.copyOf(pieces);

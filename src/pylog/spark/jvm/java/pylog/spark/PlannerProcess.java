@@ -19,8 +19,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The planner of this JVM: {@code python -m pylog.spark.jvm}, started at the first question. It ends
- * with the JVM, which closes its stdin. Questions wait for each other.
+ * The planner of this JVM: {@code python -m pylog.spark.jvm}, started at the first question. It
+ * ends with the JVM, which closes its stdin. Questions wait for each other.
  *
  * <p>An answer repeats the number of its question. After any failure the process is ended: nothing
  * that it wrote may be taken for the answer to the next question.
@@ -65,8 +65,8 @@ final class PlannerProcess {
 
   /**
    * The answer to a question, both JSON. A planner that has died is started once more: a question
-   * changes nothing. {@link PlanException} also after {@code limitSeconds} without an answer, and if
-   * this thread is interrupted.
+   * changes nothing. {@link PlanException} also after {@code limitSeconds} without an answer, and
+   * if this thread is interrupted.
    */
   static byte[] ask(Python python, byte[] question, long limitSeconds) {
     if (question.length > QUESTION_BYTES_MAX) {
@@ -140,8 +140,9 @@ final class PlannerProcess {
       throw interrupted(interrupt);
     } catch (TimeoutException late) {
       throw new PlanException(
-          "the planner has not answered for " + limitSeconds + " s, and was ended. If the log's file"
-              + " system hangs, repair it; if the log is so large, set spark.pylog.plannerTimeout",
+          "the planner has not answered for " + limitSeconds + " s, and was ended. If the log's"
+              + " file system hangs, repair it; if the log is so large, set"
+              + " spark.pylog.plannerTimeout",
           late);
     } catch (ExecutionException failure) {
       if (failure.getCause() instanceof IOException error) {
