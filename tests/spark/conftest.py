@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,13 @@ from tests.spark.jvm.verdicts import JavaReader, compile_reader, has_javac
 
 
 @pytest.fixture(scope="session")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaReader]:
+def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not has_javac():
         pytest.skip("no javac")
-    with closing(JavaReader(compile_reader(tmp_path_factory.mktemp("classes")))) as java:
+    return compile_reader(tmp_path_factory.mktemp("classes"))
+
+
+@pytest.fixture(scope="session")
+def java(classes: Path) -> Iterator[JavaReader]:
+    with closing(JavaReader(classes)) as java:
         yield java

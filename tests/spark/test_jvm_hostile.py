@@ -8,6 +8,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +16,27 @@ import lz4.frame
 import pytest
 import zstandard
 
-from pylog import Log, ProducerRecord
-from pylog.codec.format import GZIP, LZ4, SNAPPY, ZSTD
+from pylog import Consumer, Log, Producer, ProducerRecord
+from pylog.codec.format import CODEC_NAMES, GZIP, LZ4, NONE, SNAPPY, ZSTD
+from pylog.index import AbortedTransaction, encode_transactions
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions
-from pylog.segment.naming import LOG, SEAL
+from pylog.segment.naming import LOG, SEAL, TRANSACTION_INDEX
+from tests.arrow.rows import view_of
 from tests.codec.reference import batch_of
-from tests.partition.logs import flip
-from tests.spark.jvm.verdicts import JavaReader, compile_reader, has_javac, pieces_of, verdicts
-from tests.spark.reading import planned
+from tests.partition.logs import flip, headers, log_file
+from tests.spark.jvm.verdicts import JavaReader, pieces_of, verdicts
+from tests.spark.reading import append_view, planned
 
 TOPIC = "orders"
 BOMB_BYTES = 1 << 30
-AGAIN = 'run the query again, or use format("pylog")'
+AGAIN = 'load the frame again, or use format("pylog")'
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaReader]:
+def small(classes: Path) -> Iterator[JavaReader]:
     """A reader with less memory than a bomb's limit needs twice."""
-    if not has_javac():
-        pytest.skip("no javac")
-    with closing(JavaReader(compile_reader(tmp_path_factory.mktemp("small")), heap="400m")) as java:
+    with closing(JavaReader(classes, heap="400m")) as java:
         yield java
 
 
@@ -74,8 +75,41 @@ def test_a_bomb_costs_no_more_than_the_limit(small: JavaReader, tmpfs_dir: Path,
         batch = batch_of(bomb(codec), 1, attributes=codec)
         log.partition(TOPIC, 0).log.append_batch(bytearray(batch))
     found, expected = verdicts(small, planned(tmpfs_dir / "log", subscribe=TOPIC))
-    assert "holds more than the limit of 134217728 bytes" in found
+    assert found.startswith("unsupported orders-0 at offset 0, file ")
+    assert "holds more than the limit of 134217728 bytes for the records of one batch; neither Spark format" in found
     assert "holds more than the limit of 134217728 bytes" in expected
+
+
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+def test_a_batch_that_is_too_large_is_for_a_consumer(java: JavaReader, tmpfs_dir: Path, codec: int) -> None:
+    """More than 128 MiB, as it is or decompressed, is no damage."""
+    with Log(tmpfs_dir / "log") as log:
+        log.create_topic(TOPIC, max_message_bytes=200 << 20, segment_bytes=1 << 30)
+        append_view(log, view_of([ProducerRecord(b"small")]))
+        append_view(log, view_of([ProducerRecord(bytes(130 << 20))], codec=CODEC_NAMES[codec]))
+        found = java.ask(planned_pieces(log), ["offset"])
+        assert found.startswith("unsupported orders-0 at offset 1, file "), found
+        assert found.endswith("; neither Spark format reads it: use a Consumer with a greater fetch_max_bytes")
+        with Consumer(log, auto_offset_reset="earliest", fetch_max_bytes=200 << 20) as consumer:
+            consumer.subscribe([TOPIC])
+            assert [len(record.value or b"") for record in islice(consumer, 2)] == [5, 130 << 20]
+
+
+def test_a_count_of_billions(java: JavaReader, tmpfs_dir: Path) -> None:
+    """A header may claim as many records as a payload can hold at most, unless headers are not trusted."""
+    count, payload = (128 << 20) // 7, zstandard.ZstdCompressor().compress(b"no records")
+    with Log(tmpfs_dir / "log") as log:
+        for topic, counts in (("more", [count + 1]), (TOPIC, [count] * 120)):
+            log.create_topic(topic)
+            for each in counts:
+                log.partition(topic, 0).log.append_batch(bytearray(batch_of(payload, each, attributes=ZSTD)))
+        log.partition(TOPIC, 0).log.sync(120 * count)
+    more = pieces_of(planned(tmpfs_dir / "log", subscribe="more"))
+    assert java.ask(more, []).startswith("corrupt more-0 is damaged at offset 0, file ")
+    pieces = planned_pieces(log)
+    assert java.ask(pieces, []) == f"rows {120 * count} 0"
+    assert java.ask(pieces, [], trustHeaders=False).startswith("corrupt ")
+    assert java.ask(pieces, [], totals=True, trustHeaders=False).startswith("corrupt ")
 
 
 def test_a_length_as_long_as_a_sparse_file_costs_no_memory(small: JavaReader, log: Log) -> None:
@@ -106,6 +140,30 @@ def test_a_flipped_bit_is_named(java: JavaReader, log: Log) -> None:
 def test_the_seal_finds_what_no_checksum_covers(java: JavaReader, log: Log, byte: int) -> None:
     flip(Path(log.path, f"{TOPIC}-0", f"{0:020}{LOG}"), byte)
     assert java.ask(planned_pieces(log), []).startswith("corrupt ")
+
+
+@pytest.mark.parametrize("spans", [[(4, 8), (0, 30)], [(4, 8), (10, 12), (0, 30), (32, 33)]])
+def test_aborted_transactions_of_a_producer_that_overlap(
+    java: JavaReader, tmpfs_dir: Path, spans: list[tuple[int, int]]
+) -> None:
+    """No writer makes such an index, but a damaged one may say it: what any span covers is left out, as in Python."""
+    with Log(tmpfs_dir / "log") as log:
+        log.create_topic(TOPIC)
+        with Producer(log, transactional_id="id") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            for offset in range(40):
+                producer.send(TOPIC, b"%d" % offset, timestamp_ms=1000)
+                producer.flush()
+            producer.commit_transaction()
+    path = log_file(tmpfs_dir / "log" / f"{TOPIC}-0")
+    ((_, first), *_) = headers(path)
+    transactions = [AbortedTransaction(first.producer_id, *span, 0) for span in spans]
+    path.with_suffix(TRANSACTION_INDEX).write_bytes(encode_transactions(transactions))
+    found, expected = verdicts(java, planned(tmpfs_dir / "log", subscribe=TOPIC))
+    assert found == expected
+    hidden = {offset for start, end in spans for offset in range(start, end + 1)}
+    assert found.startswith(f"rows {40 - len(hidden)} ")
 
 
 # What is gone
@@ -174,6 +232,22 @@ def test_links_and_fifos_are_not_followed(java: JavaReader, log: Log, tmp_path: 
     path.unlink()
     os.mkfifo(path)
     assert java.ask(pieces).startswith("failed ")
+
+
+def test_a_path_that_the_locale_has_no_letters_for(
+    java: JavaReader, classes: Path, tmpfs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's JVM may have another locale than an executor's."""
+    with Log(tmpfs_dir / "ключ") as log:
+        log.create_topic(TOPIC)
+        append_view(log, view_of([ProducerRecord(b"one")]))
+    pieces = planned_pieces(log)
+    assert java.ask(pieces, []) == "rows 1 0"
+    monkeypatch.setenv("LC_ALL", "C")
+    with closing(JavaReader(classes)) as other:
+        found = other.ask(pieces, [])
+    assert found.startswith("unsupported this JVM cannot open ")
+    assert found.endswith('start it with LC_ALL=C.UTF-8, or use format("pylog")')
 
 
 def test_appends_after_the_plan_are_not_read(java: JavaReader, log: Log) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pylog import Log, Producer
+from pylog.codec.format import GZIP
 from pylog.model import ProducerRecord
 from tests.arrow.rows import CORNERS, T0, rows, view_of
+from tests.codec.reference import batch_of
 from tests.partition.logs import flip, log_file
 from tests.spark.jvm.random_logs import random_log
 from tests.spark.reading import KAFKA, append_view, read
@@ -271,6 +274,17 @@ def test_a_flipped_bit_fails_rows_and_counts_with_its_place(jvm: SparkSession, l
         assert str(path) in found
 
 
+def test_headers_are_trusted_unless_an_option_forbids_it(jvm: SparkSession, log: Log) -> None:
+    log.create_topic("orders")
+    log.partition("orders", 0).log.append_batch(batch_of(gzip.compress(b"no records"), 5, attributes=GZIP))
+    distrusting = load(jvm, log.path, trustHeaders=False)
+    assert "aggregates [count(*)]" in plan_of(distrusting.groupBy().count())
+    assert load(jvm, log.path).count() == 5
+    assert load(jvm, log.path).select("topic").collect() == [("orders",)] * 5
+    for act in (distrusting.count, distrusting.select("topic").collect, load(jvm, log.path).select("offset").collect):
+        assert "orders-0 is damaged at offset 0" in message(act)
+
+
 def test_a_topic_that_was_created_again_is_loss(jvm: SparkSession, log: Log) -> None:
     log.create_topic("orders")
     append_view(log, view_of(CORNERS))
@@ -282,7 +296,7 @@ def test_a_topic_that_was_created_again_is_loss(jvm: SparkSession, log: Log) -> 
     append_view(log, view_of(CORNERS))
     found = message(plan.executeCollect)
     assert "created again" in found
-    assert "run the query again" in found
+    assert "load the frame again" in found
 
 
 def test_a_planner_that_has_died_is_started_again(jvm: SparkSession, orders: Path) -> None:
@@ -301,7 +315,7 @@ def planners() -> list[int]:
         try:
             command = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1]) if command else 0
-            if b"pylog.spark.jvm.planner" in command and os.getpid() in ancestors(parent):
+            if b"pylog.spark.jvm" in command.split(b"\0") and os.getpid() in ancestors(parent):
                 found.append(int(entry.name))
         except (OSError, IndexError, ValueError):
             continue

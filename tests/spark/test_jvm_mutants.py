@@ -31,5 +31,5 @@ def test_both_readers_agree(java: JavaReader, tmpfs_dir: Path) -> None:
     chance = Random(seed)
     tried = try_mutants(java, targets(tmpfs_dir, chance, 10), chance, MUTANTS, math.inf)
     assert not tried.different, "\n".join(tried.different)
-    assert set(tried.kinds) <= {"rows", "corrupt", "unsupported", "unplanned"}
-    assert min(tried.kinds["rows"], tried.kinds["corrupt"]) > MUTANTS // 20
+    assert set(tried.kinds) <= {"rows", "totals", "corrupt", "unsupported", "unplanned"}
+    assert min(tried.kinds["rows"], tried.kinds["totals"], tried.kinds["corrupt"]) > MUTANTS // 20

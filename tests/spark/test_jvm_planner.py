@@ -7,15 +7,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pylog import Log, Producer
+from pylog.errors import ConfigError
 from pylog.segment.naming import SEAL, file_path
 from pylog.spark.jvm import planner
-from pylog.spark.jvm.planner import PROTOCOL, QUESTION_BYTES_MAX, answer
+from pylog.spark.jvm.planner import FRAME, PROTOCOL, QUESTION_BYTES_MAX, answer
 from pylog.storage import OsFileSystem
 from tests.arrow.rows import T0
 from tests.spark.reading import KAFKA, as_texts, planned
@@ -165,12 +167,20 @@ def test_filters_narrow_the_plan_and_times_are_left_to_spark(orders: Path) -> No
         ({"path": "/nowhere/at/all"}, "LogNotFound", "there is no directory"),
         ({"path": "/\ud800"}, "ConfigError", "is no text"),
         ({"kafka.bootstrap.servers": "there:9092"}, "ConfigError", "for a broker"),
+        ({"trustHeaders": "perhaps"}, "ConfigError", "true or false"),
     ],
 )
 def test_wrong_options_are_errors_with_a_name(orders: Path, options: dict[str, str], kind: str, text: str) -> None:
     found = ask("plan", options={"path": str(orders), **options}, filters=[])
     assert found["error"]["class"] == kind
     assert text in found["error"]["message"]
+
+
+@pytest.mark.parametrize("option", ["trustHeaders", "trustheaders"])
+def test_the_java_reader_alone_can_distrust_headers(orders: Path, option: str) -> None:
+    assert plan(orders, **{option: "false"}) == plan(orders)
+    with pytest.raises(ConfigError, match=r'for format\("pylog-jvm"\), and this format decodes every record'):
+        planned(orders, **{option: "false"})
 
 
 def test_another_protocol_is_refused() -> None:
@@ -194,25 +204,51 @@ def test_a_segment_that_compaction_replaces_is_refused(orders: Path, monkeypatch
 # The process
 
 
-def test_the_process_answers_line_by_line_until_its_stdin_ends(orders: Path) -> None:
+def test_the_process_answers_each_question_by_its_number_until_its_stdin_ends(orders: Path) -> None:
     questions = [{"protocol": PROTOCOL, "ask": "describe", "options": {"path": str(path)}} for path in (orders, "/no")]
-    done = run("".join(json.dumps(question) + "\n" for question in questions).encode())
-    first, second = map(json.loads, done.stdout.splitlines())
-    assert (first, second["error"]["class"], done.returncode) == ({"includeHeaders": False}, "LogNotFound", 0)
+    done = run(b"".join(framed(number, json.dumps(each).encode()) for number, each in enumerate(questions, 7)))
+    (one, first), (other, second) = answers(done.stdout)
+    assert (one, other, done.returncode) == (7, 8, 0)
+    assert (first, second["error"]["class"]) == ({"includeHeaders": False}, "LogNotFound")
     assert not done.stderr
 
 
-@pytest.mark.parametrize("line", [b"no JSON\n", b"[]\n", b'{"protocol": 1, "ask": "else"}\n', b"[" * 100_000 + b"\n"])
-def test_a_question_that_is_none_ends_the_process(line: bytes) -> None:
-    done = run(line)
+def test_what_others_print_is_no_answer(orders: Path, tmp_path: Path) -> None:
+    """Not even by the descriptor, as a library in C does."""
+    (tmp_path / "ipaddress.py").write_text(  # says hello, then takes the place of the right one
+        f"import os, sys; os.write(1, b'hello'); print('hello'); sys.path.remove({str(tmp_path)!r})\n"
+        "del sys.modules['ipaddress']; import ipaddress"
+    )
+    question = json.dumps({"protocol": PROTOCOL, "ask": "describe", "options": {"path": str(orders)}}).encode()
+    done = run(framed(1, question), PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    assert [number for number, _ in answers(done.stdout)] == [1]
+    assert done.stderr.startswith(b"hello")
+
+
+@pytest.mark.parametrize("question", [b"no JSON", b"[]", b'{"protocol": 1, "ask": "else"}', b"[" * 100_000])
+def test_a_question_that_is_none_ends_the_process(question: bytes) -> None:
+    done = run(framed(1, question))
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"Error" in done.stderr
 
 
-def test_a_question_has_an_end() -> None:
-    done = run(b" " * (QUESTION_BYTES_MAX + 1))
+@pytest.mark.parametrize("length", [QUESTION_BYTES_MAX + 1, -1])
+def test_a_question_has_an_end(length: int) -> None:
+    done = run(FRAME.pack(1, length))
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"the limit is" in done.stderr
+
+
+def framed(number: int, question: bytes) -> bytes:
+    return FRAME.pack(number, len(question)) + question
+
+
+def answers(stdout: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+    while stdout:
+        number, length = FRAME.unpack_from(stdout)
+        end = FRAME.size + length
+        yield number, json.loads(stdout[FRAME.size : end])
+        stdout = stdout[end:]
 
 
 def test_it_loads_neither_pyspark_nor_pyarrow(orders: Path) -> None:
@@ -226,11 +262,10 @@ def test_it_loads_neither_pyspark_nor_pyarrow(orders: Path) -> None:
     assert done.stdout == "[]\n"
 
 
-def run(lines: bytes) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "pylog.spark.jvm.planner"]
-    return subprocess.run(
-        command, input=lines, capture_output=True, check=False, env={**os.environ, "PYTHONSAFEPATH": "1"}
-    )
+def run(frames: bytes, **other: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "pylog.spark.jvm"]
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", **other}
+    return subprocess.run(command, input=frames, capture_output=True, check=False, env=environment)
 
 
 def test_a_file_that_is_deleted_meanwhile_is_for_the_task_to_miss(

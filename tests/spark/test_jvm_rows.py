@@ -33,7 +33,10 @@ def check(java: JavaReader, ranges: list[PartitionRange], columns: tuple[str, ..
     found, expected = verdicts(java, ranges, columns)
     assert found == expected
     assert found.startswith("rows ")
-    assert java.ask(pieces_of(ranges), totals=True) == python_totals(ranges)
+    expected_totals, expected_rows = python_totals(ranges), found.split()[1]
+    for trusted in (True, False):
+        assert java.ask(pieces_of(ranges), totals=True, trustHeaders=trusted) == expected_totals
+        assert java.ask(pieces_of(ranges), [], trustHeaders=trusted) == f"rows {expected_rows} 0"
     return int(found.split()[1])
 
 

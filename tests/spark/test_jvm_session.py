@@ -87,7 +87,7 @@ def test_a_program_gets_a_session_and_errors_that_say_which_python(log: Log, tmp
     if sys.version_info >= (3, 11):  # PYTHONSAFEPATH
         assert count == again == str(len(CORNERS))
     assert pushes == "false"  # PySpark plans a frame once: what one query filters, the next would miss
-    assert "/bin/false -m pylog.spark.jvm.planner cannot run: it has ended without a word" in false
+    assert "/bin/false -m pylog.spark.jvm cannot run: it has ended without a word" in false
     assert "spark.pylog.python, else PYSPARK_PYTHON, names a Python that has pylog" in false
     assert "/no/such/python" in missing
 

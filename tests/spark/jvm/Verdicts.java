@@ -19,7 +19,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 /**
  * Reads pieces, a line of JSON each, and answers a line: {@code rows <count> <CRC-32>} over the wanted
  * columns of all rows, or the kind of error and its message. If the line has {@code "totals": true}:
- * {@code totals <count> <offsets> <timestamps>}, least and greatest.
+ * {@code totals <count> <offsets> <timestamps>}, least and greatest. {@code "trustHeaders"} as the option.
  */
 public final class Verdicts {
   private static final TypeReference<Map<String, Object>> QUESTION = new TypeReference<>() {};
@@ -45,8 +45,10 @@ public final class Verdicts {
     List<Wanted.Column> columns =
         ((List<String>) question.get("columns")).stream().map(Wanted.Column::of).collect(Collectors.toList());
     try {
-      boolean wantsTotals = question.get("totals") == Boolean.TRUE;
-      return wantsTotals ? totals(pieces) : new Verdicts().read(pieces, new Wanted(columns));
+      boolean trustHeaders = question.get("trustHeaders") == Boolean.TRUE;
+      return question.get("totals") == Boolean.TRUE
+          ? totals(pieces, trustHeaders)
+          : new Verdicts().read(pieces, new Wanted(columns), trustHeaders);
     } catch (CorruptSegmentException error) {
       return "corrupt " + error.getMessage();
     } catch (DataLossException error) {
@@ -60,14 +62,14 @@ public final class Verdicts {
     }
   }
 
-  private static String totals(List<Piece> pieces) throws IOException {
+  private static String totals(List<Piece> pieces, boolean trustHeaders) throws IOException {
     long count = 0;
     long[] offsets = {Long.MAX_VALUE, Long.MIN_VALUE};
     long[] times = {Long.MAX_VALUE, Long.MIN_VALUE};
     for (Piece piece : pieces) {
-      long without = PieceCounter.of(piece, false, false).count();
-      long withOffsets = PieceCounter.of(piece, true, false).count();
-      PieceCounter found = PieceCounter.of(piece, true, true);
+      long without = PieceCounter.of(piece, false, false, trustHeaders).count();
+      long withOffsets = PieceCounter.of(piece, true, false, trustHeaders).count();
+      PieceCounter found = PieceCounter.of(piece, true, true, trustHeaders);
       if (found.count() != without || found.count() != withOffsets) {
         return "crashed: " + found.count() + " records, or " + without + ", or " + withOffsets;
       }
@@ -85,12 +87,12 @@ public final class Verdicts {
     extremes[1] = Math.max(extremes[1], greatest);
   }
 
-  private String read(List<Piece> pieces, Wanted wanted) throws IOException {
+  private String read(List<Piece> pieces, Wanted wanted, boolean trustHeaders) throws IOException {
     long count = 0;
-    try (PieceReader reader = new PieceReader(pieces, wanted)) {
+    try (PieceReader reader = new PieceReader(pieces, wanted, trustHeaders)) {
       while (reader.next()) {
         ColumnarBatch batch = reader.get();
-        for (int row = 0; row < batch.numRows(); row++) {
+        for (int row = 0; batch.numCols() > 0 && row < batch.numRows(); row++) {
           for (int column = 0; column < batch.numCols(); column++) {
             add(wanted.columns().get(column), batch.column(column), row);
           }

@@ -19,21 +19,39 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
-from pylog.errors import CorruptRecord
-from pylog.segment.naming import LOG, SEAL
+from pylog.errors import CorruptRecord, FormatVersionError
+from pylog.index.transaction_index import ENTRY, AbortedTransaction
+from pylog.segment.naming import LOG, SEAL, TRANSACTION_INDEX
 from pylog.spark.source.partition_range import PartitionRange
 from tests.fuzz.mutate import BOUNDARIES, MUTATIONS, put_number
 from tests.fuzz.record_targets import batch_places, batches_fields, mutate_payload, repair_batch, repair_batches
 from tests.fuzz.segment_targets import repair_seal
 from tests.spark.jvm.random_logs import TOPIC, random_log
-from tests.spark.jvm.verdicts import JavaReader, agree, compile_reader, pieces_of, python_verdict
+from tests.spark.jvm.verdicts import COLUMNS, JavaReader, agree, compile_reader, pieces_of, python_verdict
 from tests.spark.reading import KAFKA, planned
 
 SEGMENT_BYTES_MAX = 40_000
 AT_ONCE = 16  # targets that have a mutant in place of a file
+IN_RECORDS = r"record \d|payload"
 LEVELS = ("read_committed", "read_uncommitted")
+
+
+class Asked(NamedTuple):
+    """What of the rows: columns, or none and so only their number, or totals."""
+
+    columns: tuple[str, ...] = COLUMNS
+    totals: bool = False
+    trustHeaders: bool = True  # noqa: N815 - the option's name
+
+    @property
+    def is_trusting(self) -> bool:
+        """Whether headers may answer, without a look at the records."""
+        return self.trustHeaders and (self.totals or not self.columns)
+
+
+ASKED = (Asked(), Asked(), *(Asked((), totals, trusting) for totals in (True, False) for trusting in (True, False)))
 
 
 @dataclass
@@ -58,7 +76,7 @@ class Target:
         self.right = {
             path: path.read_bytes()
             for path in sorted(directory.iterdir())
-            if path.suffix in (LOG, SEAL) and 0 < path.stat().st_size <= SEGMENT_BYTES_MAX
+            if path.suffix in (LOG, SEAL, TRANSACTION_INDEX) and 0 < path.stat().st_size <= SEGMENT_BYTES_MAX
         }
 
     def mutant(self, chance: Random) -> tuple[Path, bytes]:
@@ -68,17 +86,19 @@ class Target:
         for _ in range(chance.choice((1, 1, 1, 2, 3))):
             if path.suffix == SEAL:
                 _mutate_any(chance, data)
+            elif path.suffix == TRANSACTION_INDEX:
+                _mutate_entries(chance, data)
             elif chance.random() < 0.6:
                 _mutate_a_batch(chance, data)
             elif chance.random() < 0.4 and (fields := batches_fields(bytes(data))):
                 put_number(data, *chance.choice(fields), chance.choice(BOUNDARIES))
             else:
                 _mutate_any(chance, data)
-        if chance.random() < 0.9:
+        if path.suffix != TRANSACTION_INDEX and chance.random() < 0.9:
             (repair_seal if path.suffix == SEAL else repair_batches)(data)
         return path, bytes(data)
 
-    def asked(self) -> tuple[dict[str, Any], PartitionRange]:
+    def planned_now(self) -> tuple[dict[str, Any], PartitionRange]:
         """For Java and Python: a plan that has the sizes that the files have now."""
         segments = [{**each, "sizeBytes": os.stat(each["path"]).st_size} for each in self.piece["segments"]]
         published = self.planned.published
@@ -90,6 +110,27 @@ class Target:
 def _mutate_any(chance: Random, data: bytearray) -> None:
     if data:
         chance.choice(MUTATIONS)(chance, data)
+
+
+def _mutate_entries(chance: Random, data: bytearray) -> None:
+    """Some become those of another producer of the index, from another offset on, or to another one.
+
+    No entry before it decides its offsets: how many entries are read after such a one depends on the reader.
+    """
+    for _ in range(chance.choice((1, 3, 9))):
+        entries = [AbortedTransaction(*each[1:]) for each in ENTRY.iter_unpack(data)]
+        number = chance.randrange(len(entries))
+        producer, first, last, stable = entries[number]
+        decided = max((each.last_stable_offset for each in entries[:number]), default=first)
+        following = entries[number + 1].last_offset if number + 1 < len(entries) else last + 1
+        change = chance.randrange(3)
+        if change == 0:
+            producer = chance.choice(entries).producer_id
+        elif change == 1:
+            first = chance.choice((decided, chance.randrange(decided, max(last, decided + 1))))
+        elif last + 1 < following:
+            last = chance.randrange(last + 1, following)
+        ENTRY.pack_into(data, number * ENTRY.size, 0, producer, first, last, stable)
 
 
 def _mutate_a_batch(chance: Random, data: bytearray) -> None:
@@ -132,54 +173,59 @@ def try_mutants(java: JavaReader, all_targets: list[Target], chance: Random, cou
     tried = Tried()
     while tried.count < count and time.monotonic() < until:
         some = chance.sample(all_targets, min(AT_ONCE, len(all_targets), count - tried.count))
-        mutants = [(target, *target.mutant(chance)) for target in some]
+        mutants = [(target, *target.mutant(chance), chance.choice(ASKED)) for target in some]
         try:
-            for _, path, data in mutants:
+            for _, path, data, _ in mutants:
                 path.write_bytes(data)
-            for (target, path, data), (found, expected) in zip(mutants, _verdicts(java, mutants), strict=True):
-                _compare(tried, target, path, data, found, expected)
+            for mutant, (found, expected) in zip(mutants, _verdicts(java, mutants), strict=True):
+                _compare(tried, *mutant, found, expected)
         finally:
-            for target, path, _ in mutants:
+            for target, path, *_ in mutants:
                 path.write_bytes(target.right[path])
     return tried
 
 
-def _verdicts(java: JavaReader, mutants: list[tuple[Target, Path, bytes]]) -> list[tuple[str, str]]:
-    """What Java and Python say of each; they work at the same time. A plan reads a part of the seals, and may refuse them."""
-    asked = [target.asked() for target, *_ in mutants]
+def _verdicts(java: JavaReader, mutants: list[tuple[Target, Path, bytes, Asked]]) -> list[tuple[str, str]]:
+    """What Java and Python say of each; they work at the same time. A plan reads transaction indexes, and may refuse them."""
+    plans = [target.planned_now() for target, *_ in mutants]
     refused: list[str | None] = []
-    for (_, path, _), (piece, its) in zip(mutants, asked, strict=True):
+    for (_, path, _, asked), (piece, its) in zip(mutants, plans, strict=True):
         refused.append(None)
-        if path.suffix == SEAL:
+        if path.suffix != LOG:
             try:
                 piece["aborted"] = pieces_of([its])[0]["aborted"]
-            except CorruptRecord as error:
+            except (CorruptRecord, FormatVersionError) as error:
                 refused[-1] = f"unplanned {error}"
                 continue
-        java.put([piece])
-    expected = [python_verdict([its]) for _, its in asked]
+        java.put([piece], **asked._asdict())
+    expected = [
+        python_verdict([its], asked.columns, totals=asked.totals)
+        for (*_, asked), (_, its) in zip(mutants, plans, strict=True)
+    ]
     return [(why or java.answer(), says) for why, says in zip(refused, expected, strict=True)]
 
 
-def _compare(tried: Tried, target: Target, path: Path, data: bytes, found: str, expected: str) -> None:
+def _compare(tried: Tried, target: Target, path: Path, data: bytes, asked: Asked, found: str, expected: str) -> None:
     tried.kinds[found.split(maxsplit=1)[0]] += 1
-    if agree(found, expected) or _may_differ(target, path, found, expected):
+    if agree(found, expected) or _may_differ(target, path, asked, found, expected):
         return
     number, its = len(tried.different), target.planned
-    where = f"{path} {its.start} to {its.end} {its.isolation_level}"
+    where = f"{path} {its.start} to {its.end} {its.isolation_level} {asked}"
     tried.different.append(f"{where}\n  Java   {found}\n  Python {expected}")
     if keep := os.environ.get("PYLOG_KEEP"):
         Path(keep, f"{os.getpid()}-{number}").write_bytes(data)
 
 
-def _may_differ(target: Target, path: Path, found: str, expected: str) -> bool:
+def _may_differ(target: Target, path: Path, asked: Asked, found: str, expected: str) -> bool:
     """A plan is stricter about seals than a task, which looks at some only if it meets a transaction.
 
     Which of two errors comes first depends on how many batches are decoded at once.
 
+    Headers that are trusted may be those of records that are wrong. To count records, Java looks at no timestamp.
+
     Without a seal, foreign bytes between two batches are damage for both. But the Python reader then opens the file again,
     and may find the next offset by the index, after them. In a log of pylog's that loses no offset. In Kafka's it might, so
-    there it searches from the segment's start.
+    there it searches from the segment's start. With a seal, Java alone minds bytes after the last batch.
 
     The Java reader begins where the index led the plan. The Python reader compares the index with the batch there, and if
     they differ, reads from the segment's start, where it may meet other damage.
@@ -187,14 +233,22 @@ def _may_differ(target: Target, path: Path, found: str, expected: str) -> bool:
     kinds = {found.split(maxsplit=1)[0], expected.split(maxsplit=1)[0]}
     if "unplanned" in kinds or kinds == {"corrupt", "unsupported"}:
         return True
+    has_rows = found.startswith(("rows", "totals"))
+    if has_rows and asked.is_trusting and re.search(IN_RECORDS, expected):
+        return True
+    if has_rows and not asked.columns and not asked.totals and expected.startswith("unsupported"):
+        return True
     starts = [each["startPosition"] for each in target.piece["segments"] if each["path"] == str(path)]
-    if found.startswith("rows") and (at := re.search(r" is damaged at position (\d+)", expected)):
+    if has_rows and (at := re.search(r" is damaged at position (\d+)", expected)):
         return int(at[1]) < max(starts, default=0)
-    if kinds != {"corrupt", "rows"} or not expected.startswith("rows") or path.with_suffix(SEAL).exists():
+    if "corrupt" not in kinds or not expected.startswith(("rows", "totals")):
         return False
+    if path.with_suffix(SEAL).exists():
+        at = re.search(r", position (\d+): ", found)
+        return path.suffix == LOG and at is not None and int(at[1]) >= len(target.right[path])
     if target.planned.source.is_kafka:
         return False
-    return not re.search(r"CRC |record \d|payload", found)  # a header that is none, or not the next one
+    return not re.search(f"CRC |{IN_RECORDS}", found)  # a header that is none, or not the next one
 
 
 def main() -> None:

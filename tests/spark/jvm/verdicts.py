@@ -20,7 +20,7 @@ import pyspark
 
 from pylog import arrow
 from pylog.codec.format import INT64_MAX, INT64_MIN
-from pylog.errors import CorruptRecord, InvalidTimestamp, OffsetOutOfRange, TopicNotFound
+from pylog.errors import CorruptRecord, FormatVersionError, InvalidTimestamp, OffsetOutOfRange, TopicNotFound
 from pylog.spark.jvm.pieces import Pieces
 from pylog.spark.source.partition_range import PartitionRange
 from pylog.spark.source.ranges import record_batches
@@ -46,19 +46,12 @@ def has_javac() -> bool:
     return shutil.which("javac") is not None
 
 
-class JavaReader:
-    """A JVM that reads pieces, with as much memory as its heap says."""
+class JavaProcess:
+    """A JVM that answers lines, with as much memory as its heap says."""
 
-    def __init__(self, classes: Path, heap: str = "256m") -> None:
-        command = [
-            "java",
-            f"-Xmx{heap}",
-            "-Xss1m",
-            "-XX:+UseSerialGC",
-            "-cp",
-            f"{classes}:{JARS}/*",
-            "pylog.spark.Verdicts",
-        ]
+    def __init__(self, classes: Path, program: str, heap: str = "256m") -> None:
+        memory = (f"-Xmx{heap}", "-Xss1m", "-XX:+UseSerialGC")
+        command = ["java", *memory, "-cp", f"{classes}:{JARS}/*", program]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -68,16 +61,11 @@ class JavaReader:
         with suppress(OSError):
             self._process.communicate(timeout=ANSWER_SECONDS_MAX)
 
-    def ask(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS, *, totals: bool = False) -> str:
-        """``rows <count> <CRC-32>``, or an error's kind and message."""
-        self.put(pieces, columns, totals=totals)
-        return self.answer()
-
-    def put(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS, *, totals: bool = False) -> None:
+    def put_line(self, question: str) -> None:
         """A question; the answers come in the same order."""
         stdin = self._process.stdin
         assert stdin is not None
-        stdin.write(json.dumps({"pieces": pieces, "columns": columns, "totals": totals}).encode() + b"\n")
+        stdin.write(question.encode() + b"\n")
         stdin.flush()
 
     def answer(self) -> str:
@@ -92,6 +80,21 @@ class JavaReader:
         return line.decode()
 
 
+class JavaReader(JavaProcess):
+    """Reads pieces."""
+
+    def __init__(self, classes: Path, heap: str = "256m") -> None:
+        super().__init__(classes, "pylog.spark.Verdicts", heap)
+
+    def ask(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS, **how: bool) -> str:
+        """``rows <count> <CRC-32>``, or an error's kind and message. ``how``: ``totals``, ``trustHeaders=False``."""
+        self.put(pieces, columns, **how)
+        return self.answer()
+
+    def put(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS, **how: bool) -> None:
+        self.put_line(json.dumps({"trustHeaders": True, **how, "pieces": pieces, "columns": columns}))
+
+
 def pieces_of(ranges: Sequence[PartitionRange]) -> list[dict[str, Any]]:
     """The ranges as the planner hands them over. ``CorruptSegment``."""
     with closing(Pieces()) as pieces:
@@ -99,21 +102,25 @@ def pieces_of(ranges: Sequence[PartitionRange]) -> list[dict[str, Any]]:
         return found
 
 
-def python_verdict(ranges: Iterable[PartitionRange], columns: Sequence[str] = COLUMNS) -> str:
+def python_verdict(ranges: Iterable[PartitionRange], columns: Sequence[str] = COLUMNS, *, totals: bool = False) -> str:
     """The same of the Python source: ``corrupt``, ``lost`` and ``unsupported`` are its errors' kinds."""
-    crc = count = 0
-    wanted = pa.schema([arrow.schema(headers=True).field(name) for name in columns])
     try:
-        for planned in ranges:
-            for batch in record_batches(planned, wanted if columns else arrow.schema()):
-                crc = zlib.crc32(_encoded(batch, columns), crc) if columns else 0
-                count += batch.num_rows
-    except CorruptRecord as error:
+        return python_totals(ranges) if totals else _python_rows(ranges, columns)
+    except (CorruptRecord, FormatVersionError) as error:
         return f"corrupt {error}"
     except (OffsetOutOfRange, TopicNotFound) as error:
         return f"lost {error}"
     except InvalidTimestamp as error:
         return f"unsupported {error}"
+
+
+def _python_rows(ranges: Iterable[PartitionRange], columns: Sequence[str]) -> str:
+    crc = count = 0
+    wanted = pa.schema([arrow.schema(headers=True).field(name) for name in columns])
+    for planned in ranges:
+        for batch in record_batches(planned, wanted if columns else arrow.schema()):
+            crc = zlib.crc32(_encoded(batch, columns), crc) if columns else 0
+            count += batch.num_rows
     return f"rows {count} {crc}"
 
 
@@ -135,8 +142,9 @@ def verdicts(java: JavaReader, ranges: Sequence[PartitionRange], columns: Sequen
 
 
 def agree(one: str, other: str) -> bool:
-    """Whether two verdicts are the same rows, or the same kind of error."""
-    return one == other if "rows" in (one[:4], other[:4]) else one.split(maxsplit=1)[0] == other.split(maxsplit=1)[0]
+    """Whether two verdicts are the same rows or totals, or the same kind of error."""
+    kinds = {one.split(maxsplit=1)[0], other.split(maxsplit=1)[0]}
+    return one == other if kinds & {"rows", "totals"} else len(kinds) == 1
 
 
 def _encoded(batch: pa.RecordBatch, columns: Sequence[str]) -> bytes:

@@ -1,7 +1,8 @@
 """The planner of ``format("pylog-jvm")``: a process of the driver's JVM, which ends with its stdin.
 
-A question is a line of JSON, and so is its answer: ``{"error": {"class": …, "message": …}}`` if pylog
-refuses it. Any other exception ends the process: the JVM reports what it has written to stderr.
+A question is a frame, and so is its answer: the question's number (8 bytes), a length (4 bytes), JSON.
+If pylog refuses it, that is ``{"error": {"class": …, "message": …}}``. Any other exception ends the
+process: the JVM reports what it has written to stderr.
 
     {"ask": "describe", "options": {…}}                 {"includeHeaders": …}
     {"ask": "filters", "filters": […]}                  {"left": [the numbers of those not handled]}
@@ -13,9 +14,9 @@ A filter is ``{"kind", "column", "values", "negated"}``; a time in it is ``{"us"
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from struct import Struct
 from typing import Any, BinaryIO
 
 from pylog.errors import ConfigError, PylogError
@@ -23,29 +24,35 @@ from pylog.interrupts import own
 from pylog.spark.jvm.pieces import Fields, Pieces
 from pylog.spark.source.directory import LogDirectory
 from pylog.spark.source.filters import Condition, Microseconds, Wanted
-from pylog.spark.source.options import SourceOptions
+from pylog.spark.source.options import TRUST_HEADERS, SourceOptions, boolean
 from pylog.spark.source.plan import plan
 from pylog.spark.source.splits import coalesce
 
 PROTOCOL = 1
+FRAME = Struct(">qi")
 QUESTION_BYTES_MAX = 16 << 20
 ANSWER_BYTES_MAX = 256 << 20
 _INSTEAD = 'format("pylog-jvm") cannot do it: use format("pylog")'
 
 
 def serve(questions: BinaryIO, answers: BinaryIO) -> None:
-    """Answer each line, until there are no more."""
-    while line := questions.readline(QUESTION_BYTES_MAX + 1):
-        if len(line) > QUESTION_BYTES_MAX:
-            raise ValueError(f"a question is too long: the limit is {QUESTION_BYTES_MAX}")
-        answers.write(answer(line) + b"\n")
+    """Answer each question, until there are no more."""
+    while head := questions.read(FRAME.size):
+        number, length = FRAME.unpack(head)
+        if not 0 <= length <= QUESTION_BYTES_MAX:
+            raise ValueError(
+                f"a question of {length} bytes: the limit is {QUESTION_BYTES_MAX}; is the jar of this pylog?"
+            )
+        found = answer(questions.read(length))
+        answers.write(FRAME.pack(number, len(found)))
+        answers.write(found)
         answers.flush()
 
 
-def answer(line: bytes) -> bytes:
-    """The answer to one question, as JSON."""
+def answer(question: bytes) -> bytes:
+    """The answer to one question, both JSON."""
     try:
-        found = json.dumps(_answer(json.loads(line))).encode()
+        found = json.dumps(_answer(json.loads(question))).encode()
         if len(found) > ANSWER_BYTES_MAX:
             raise ConfigError(
                 f"the plan has {len(found)} bytes, more than {ANSWER_BYTES_MAX}; plan fewer tasks: with a "
@@ -87,7 +94,10 @@ _ANSWERS: dict[str, Callable[[Fields], Fields]] = {"describe": _describe, "filte
 
 def _options(question: Fields) -> SourceOptions:
     """The options. ``ConfigError`` also for those that the Java reader lacks."""
-    options = SourceOptions.parse(question["options"])
+    given = {name.lower(): value for name, value in question["options"].items()}
+    boolean(given, TRUST_HEADERS, default=True)  # for the Java reader, and checked here
+    given.pop(TRUST_HEADERS.lower(), None)
+    options = SourceOptions.parse(given)
     for option, is_set in (
         ("failOnDataLoss=false", not options.fail_on_data_loss),
         ("onCorruption=skip", options.skip_damage),
@@ -114,7 +124,3 @@ def _wanted(question: Fields) -> tuple[Wanted, list[int]]:
 
 def _values(given: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(Microseconds(value["us"]) if isinstance(value, dict) else value for value in given)
-
-
-if __name__ == "__main__":
-    serve(sys.stdin.buffer, sys.stdout.buffer)

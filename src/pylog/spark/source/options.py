@@ -39,6 +39,7 @@ SUPPORTED = (
 OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay")
 FOR_A_BROKER = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix")
+TRUST_HEADERS = "trustHeaders"  # of format("pylog-jvm") alone: here every record is decoded
 
 SPLIT_BYTES = 512 << 20
 _TRIGGER_DELAY = "15m"
@@ -139,6 +140,11 @@ def _refuse_others(given: Mapping[str, str]) -> None:
     for name in others:
         if name == "paths":
             raise wrong("path", given[name], "one path; read several logs one by one and union them")
+        if name == TRUST_HEADERS.lower():
+            raise ConfigError(
+                f'option {TRUST_HEADERS!r} is for format("pylog-jvm"), and this format decodes every record: remove it',
+                option=TRUST_HEADERS,
+            )
         raise ConfigError(no_option(name, SUPPORTED), option=name, value=given[name])
 
 

@@ -1,6 +1,7 @@
 package pylog.spark;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
@@ -35,6 +36,7 @@ final class AbortedTransactions {
       spans.sort(Comparator.comparingLong(Piece.Aborted::firstOffset));
       firsts = spans.stream().mapToLong(Piece.Aborted::firstOffset).toArray();
       lasts = spans.stream().mapToLong(Piece.Aborted::lastOffset).toArray();
+      Arrays.parallelPrefix(lasts, Math::max);
     }
 
     boolean contains(long offset) {

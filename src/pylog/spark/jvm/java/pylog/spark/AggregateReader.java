@@ -17,12 +17,14 @@ final class AggregateReader implements PartitionReader<InternalRow> {
 
   private final Iterator<Piece> pieces;
   private final Aggregates aggregates;
+  private final boolean trustHeaders;
   private boolean owesRow;
   private InternalRow row;
 
-  AggregateReader(List<Piece> pieces, Aggregates aggregates) {
+  AggregateReader(List<Piece> pieces, Aggregates aggregates, boolean trustHeaders) {
     this.pieces = pieces.iterator();
     this.aggregates = aggregates;
+    this.trustHeaders = trustHeaders;
     owesRow = aggregates.groups().isEmpty();
   }
 
@@ -32,7 +34,8 @@ final class AggregateReader implements PartitionReader<InternalRow> {
     boolean wantsTimestamps = aggregates.needs(Wanted.Column.TIMESTAMP);
     while (pieces.hasNext()) {
       Piece piece = pieces.next();
-      PieceCounter counter = PieceCounter.of(piece, wantsOffsets, wantsTimestamps);
+      PieceCounter counter =
+          PieceCounter.of(piece, wantsOffsets, wantsTimestamps, trustHeaders);
       if (counter.count() > 0) {
         row = row(piece, counter);
         owesRow = false;

@@ -81,6 +81,11 @@ record BatchHeader(
     return count == lastOffsetDelta + 1L;
   }
 
+  /** Whether the payload may hold so many records: a compressed one is not decompressed to see it. */
+  boolean isCountPossible() {
+    return (long) count * MIN_RECORD_BYTES <= Decompressor.LIMIT_BYTES;
+  }
+
   /** The timestamp of all records, if the log gave it; negative if each record has its own. */
   long appendTime() {
     return isLogAppendTime() ? maxTimestamp : -1;

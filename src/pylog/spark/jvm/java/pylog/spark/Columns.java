@@ -9,7 +9,7 @@ import org.apache.spark.sql.types.StructType;
 
 /** The columns of Spark's Kafka source, as {@code spark/source/schema.py} has them. */
 final class Columns {
-  private static final StructType HEADER =
+  static final StructType HEADER =
       new StructType().add("key", DataTypes.StringType).add("value", DataTypes.BinaryType);
 
   static final StructType ALL =

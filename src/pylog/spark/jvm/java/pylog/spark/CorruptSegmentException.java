@@ -7,8 +7,4 @@ public final class CorruptSegmentException extends RuntimeException {
   public CorruptSegmentException(String message) {
     super(message);
   }
-
-  public CorruptSegmentException(String message, Throwable cause) {
-    super(message, cause);
-  }
 }

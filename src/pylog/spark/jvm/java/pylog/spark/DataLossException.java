@@ -7,8 +7,4 @@ public final class DataLossException extends RuntimeException {
   public DataLossException(String message) {
     super(message);
   }
-
-  public DataLossException(String message, Throwable cause) {
-    super(message, cause);
-  }
 }

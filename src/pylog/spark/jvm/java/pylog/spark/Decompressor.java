@@ -46,7 +46,7 @@ final class Decompressor implements AutoCloseable {
         default -> throw new Damage("compression codec " + codec + ", expected 0 to 4");
       }
     } catch (BeyondLimit beyond) {
-      throw new Damage(
+      throw new Damage.TooLarge(
           BatchHeader.CODECS[codec] + " payload holds more than the limit of " + limitBytes
               + " bytes for the records of one batch");
     } catch (Damage damage) {

@@ -1,7 +1,6 @@
 package pylog.spark;
 
 import java.util.Arrays;
-import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnVector;
@@ -13,10 +12,10 @@ final class HeadersColumn extends LeafColumn {
   private final Rows rows;
   private final ColumnVector elements;
 
-  HeadersColumn(ArrayType type, StructType header, Rows rows) {
-    super(type);
+  HeadersColumn(Rows rows) {
+    super(Columns.typeOf(Wanted.Column.HEADERS));
     this.rows = rows;
-    elements = new Elements(header, rows);
+    elements = new Elements(Columns.HEADER, rows);
   }
 
   @Override

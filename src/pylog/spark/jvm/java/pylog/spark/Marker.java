@@ -18,8 +18,12 @@ final class Marker {
       records.open(data, from + BatchHeader.BYTES, to, header);
     } else {
       try (Decompressor decompressor = new Decompressor()) {
-        int start = decompressor.append(header.codec(), data, from + BatchHeader.BYTES, to, DECOMPRESSED_LIMIT_BYTES);
+        int start =
+            decompressor.append(
+                header.codec(), data, from + BatchHeader.BYTES, to, DECOMPRESSED_LIMIT_BYTES);
         records.open(decompressor.data(), start, decompressor.end(), header);
+      } catch (Damage.TooLarge bomb) { // no marker has as much
+        throw new Damage(bomb.getMessage());
       }
     }
     records.readOne();

@@ -17,7 +17,6 @@ import java.util.Map;
  * @param home the partition's name in its seals; empty if unknown
  * @param segments those that the range lies in, by rising base offset
  * @param aborted the aborted transactions that overlap the range
- * @param logStart the partition's first offset as planned
  */
 public record Piece(
     String topic,
@@ -30,8 +29,7 @@ public record Piece(
     String identity,
     String home,
     List<Segment> segments,
-    List<Aborted> aborted,
-    long logStart)
+    List<Aborted> aborted)
     implements Serializable {
 
   /**
@@ -87,17 +85,7 @@ public record Piece(
         text(fields, "identity"),
         text(fields, "home"),
         List.copyOf(segments),
-        List.copyOf(aborted),
-        number(fields, "logStart"));
-  }
-
-  /** About the stored bytes of the range: the index cuts it, so it may be less than a batch too large. */
-  public long sizeBytes() {
-    long total = 0;
-    for (Segment each : segments) {
-      total += each.sizeBytes() - each.startPosition();
-    }
-    return total;
+        List.copyOf(aborted));
   }
 
   private static String text(Map<?, ?> fields, String name) {

@@ -4,27 +4,34 @@ import java.io.IOException;
 import pylog.spark.SegmentBatches.Taken;
 
 /**
- * How many records a piece has for the query, and on demand their least and greatest offset and timestamp.
- * The batches are checked as for rows; their records are decoded only where the headers do not suffice.
+ * How many records a piece has for the query, and on demand their least and greatest offset and
+ * timestamp. The batches are checked as for rows. Their records are decoded only where the headers
+ * do not suffice, or are not trusted.
  */
 final class PieceCounter {
   private final boolean wantsOffsets;
   private final boolean wantsTimestamps;
+  private final boolean trustHeaders;
   private long count;
   private long minOffset = Long.MAX_VALUE;
   private long maxOffset = Long.MIN_VALUE;
   private long minTimestamp = Long.MAX_VALUE;
   private long maxTimestamp = Long.MIN_VALUE;
 
-  private PieceCounter(boolean wantsOffsets, boolean wantsTimestamps) {
+  private PieceCounter(boolean wantsOffsets, boolean wantsTimestamps, boolean trustHeaders) {
     this.wantsOffsets = wantsOffsets;
     this.wantsTimestamps = wantsTimestamps;
+    this.trustHeaders = trustHeaders;
   }
 
-  /** Count one piece. {@code CorruptSegmentException}, {@code DataLossException}, {@code UnsupportedException}. */
-  static PieceCounter of(Piece piece, boolean wantsOffsets, boolean wantsTimestamps)
+  /**
+   * Count one piece. {@code CorruptSegmentException}, {@code DataLossException}, {@code
+   * UnsupportedException}.
+   */
+  static PieceCounter of(
+      Piece piece, boolean wantsOffsets, boolean wantsTimestamps, boolean trustHeaders)
       throws IOException {
-    PieceCounter counter = new PieceCounter(wantsOffsets, wantsTimestamps);
+    PieceCounter counter = new PieceCounter(wantsOffsets, wantsTimestamps, trustHeaders);
     try (PieceBatches batches = new PieceBatches(piece);
         Decompressor decompressor = new Decompressor()) {
       Records records = new Records();
@@ -74,6 +81,9 @@ final class PieceCounter {
 
   /** The greatest timestamp of a header is not taken: a header of another writer may say anything. */
   private boolean addByHeader(BatchHeader header, Piece piece) {
+    if (!trustHeaders || !header.isCountPossible()) {
+      return false;
+    }
     if (header.baseOffset() < piece.start() || header.lastOffset() >= piece.end()) {
       return false;
     }

@@ -3,6 +3,7 @@ package pylog.spark;
 import java.io.IOException;
 import java.nio.channels.FileChannel;
 import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
 import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.OpenOption;
@@ -19,13 +20,25 @@ import java.util.Set;
  */
 final class PieceFiles {
   private static final String LOG = ".log";
-  private static final String SWAP = ".swap";
   private static final int IDENTITY_LIMIT_BYTES = 4096;
 
   private final Piece piece;
 
   PieceFiles(Piece piece) {
+    checkPath(piece);
     this.piece = piece;
+  }
+
+  /** In a locale without Unicode a JVM cannot open every path that Python can. */
+  static void checkPath(Piece piece) {
+    try {
+      Path.of(piece.directory());
+    } catch (InvalidPathException error) {
+      throw new UnsupportedException(
+          "this JVM cannot open " + piece.directory() + " (sun.jnu.encoding="
+              + System.getProperty("sun.jnu.encoding")
+              + "): start it with LC_ALL=C.UTF-8, or use format(\"pylog\")");
+    }
   }
 
   /** The segment's batches. {@code DataLossException} if its file is not the planned one. */
@@ -67,15 +80,21 @@ final class PieceFiles {
       }
     }
     String path = segment == null ? piece.directory() : segment.path();
-    return new CorruptSegmentException(
-        name() + " is damaged at offset " + offset + ", file " + path
-            + (segment == null ? "" : ", position " + position) + ": " + damage.getMessage());
+    String where =
+        " at offset " + offset + ", file " + path
+            + (segment == null ? "" : ", position " + position);
+    if (damage instanceof Damage.TooLarge) {
+      return new UnsupportedException(
+          name() + where + ": " + damage.getMessage()
+              + "; neither Spark format reads it: use a Consumer with a greater fetch_max_bytes");
+    }
+    return new CorruptSegmentException(name() + " is damaged" + where + ": " + damage.getMessage());
   }
 
   DataLossException lost(long offset, String cause) {
     return new DataLossException(
         "offset " + offset + " of " + name() + " was lost: " + cause + " (planned were offsets " + piece.start() + " to "
-            + piece.end() + " of " + piece.directory() + "); run the query again, or use format(\"pylog\")");
+            + piece.end() + " of " + piece.directory() + "); load the frame again, or use format(\"pylog\")");
   }
 
   String name() {
@@ -121,8 +140,7 @@ final class PieceFiles {
 
   private static Path seal(Piece.Segment segment) {
     String path = segment.path();
-    String suffix = path.endsWith(SWAP) ? SWAP : "";
-    return Path.of(path.substring(0, path.length() - suffix.length() - LOG.length()) + ".seal" + suffix);
+    return Path.of(path.substring(0, path.length() - LOG.length()) + ".seal");
   }
 
   private byte[] identityNow() throws IOException {

@@ -10,25 +10,30 @@ import pylog.spark.SegmentBatches.Taken;
  * The rows of some pieces, in order. A batch's columns are valid until the next one is asked for: they
  * read the records where they lie.
  *
- * <p>If no column differs from record to record, nothing is decoded: the headers say how many records
- * there are, and the checksums cover them.
+ * <p>If no column differs from record to record, the records are only counted.
  */
 public final class PieceReader implements PartitionReader<ColumnarBatch> {
   private static final int DECOMPRESSED_BYTES = 1 << 20;
+  private static final int COUNTED_MAX = 1 << 30;
 
   private final List<Piece> pieces;
   private final RowColumns columns;
   private final Rows rows;
   private final Records records = new Records();
   private final Decompressor decompressor = new Decompressor();
+  private final boolean trustHeaders;
   private int number;
   private PieceBatches batches;
   private boolean isWaiting; // a batch was taken, and none of its records
-  private int counted;
+  private long counted; // records of the piece that are not returned yet
 
-  /** Reads nothing before {@link #next}. */
-  public PieceReader(List<Piece> pieces, Wanted wanted) {
+  /**
+   * Reads nothing before {@link #next}. {@code trustHeaders}: records that are only counted need
+   * not be decoded.
+   */
+  public PieceReader(List<Piece> pieces, Wanted wanted, boolean trustHeaders) {
     this.pieces = List.copyOf(pieces);
+    this.trustHeaders = trustHeaders;
     rows = new Rows(wanted.position(Wanted.Column.HEADERS) >= 0);
     columns = new RowColumns(wanted, rows);
   }
@@ -36,23 +41,37 @@ public final class PieceReader implements PartitionReader<ColumnarBatch> {
   /** {@code CorruptSegmentException}, {@code DataLossException}, {@code UnsupportedException}. */
   @Override
   public boolean next() throws IOException {
+    return columns.areConstant() ? nextCounted() : nextDecoded();
+  }
+
+  private boolean nextCounted() throws IOException {
+    while (counted == 0 && number < pieces.size()) {
+      Piece piece = pieces.get(number++);
+      columns.begin(piece);
+      counted = PieceCounter.of(piece, false, false, trustHeaders).count();
+    }
+    int found = (int) Math.min(counted, COUNTED_MAX);
+    counted -= found;
+    columns.filled(found);
+    return found > 0;
+  }
+
+  private boolean nextDecoded() throws IOException {
     while (batches != null || number < pieces.size()) {
       if (batches == null) {
         batches = new PieceBatches(pieces.get(number++));
         columns.begin(batches.piece());
       }
       rows.clear();
-      counted = 0;
-      boolean hasEnded = columns.areConstant() ? count() : decode();
-      int found = rows.count + counted;
-      if (found > 0) {
+      boolean hasEnded = decode();
+      if (rows.count > 0) {
         columns.check();
       }
       if (hasEnded) {
         closePiece();
       }
-      if (found > 0) {
-        columns.filled(found);
+      if (rows.count > 0) {
+        columns.filled(rows.count);
         return true;
       }
     }
@@ -124,29 +143,5 @@ public final class PieceReader implements PartitionReader<ColumnarBatch> {
     }
     batches.open(records, decompressor);
     return true;
-  }
-
-  /** Count records, without a look at them where the headers suffice. Whether the piece has ended. */
-  private boolean count() throws IOException {
-    while (counted < Integer.MAX_VALUE / 2) {
-      if (batches.take(true) != Taken.BATCH) {
-        return true;
-      }
-      BatchHeader header = batches.header();
-      Piece piece = batches.piece();
-      if (header.baseOffset() >= piece.start() && header.lastOffset() < piece.end()) {
-        counted += header.count();
-        continue;
-      }
-      rows.clear();
-      isWaiting = !open();
-      while (records.hasMore()) {
-        rows.clear();
-        fill();
-        counted += rows.count;
-      }
-      rows.clear();
-    }
-    return false;
   }
 }

@@ -3,8 +3,6 @@ package pylog.spark;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.File;
 import java.io.IOException;
-import java.nio.file.InvalidPathException;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -47,16 +45,12 @@ final class Planner {
     return tasks;
   }
 
-  /** The piece. In a locale without Unicode a JVM cannot open every path that Python can. */
+  /** The piece, if this JVM can open its files. The executors' JVMs look for themselves. */
   private static Piece nameable(Piece piece) {
     try {
-      Path.of(piece.directory());
-    } catch (InvalidPathException error) {
-      throw new PlanException(
-          "ConfigError: this JVM cannot open " + piece.directory() + " (sun.jnu.encoding="
-              + System.getProperty("sun.jnu.encoding")
-              + "): start it with LC_ALL=C.UTF-8, or use format(\"pylog\")",
-          error);
+      PieceFiles.checkPath(piece);
+    } catch (UnsupportedException error) {
+      throw new PlanException("ConfigError: " + error.getMessage(), error);
     }
     return piece;
   }
@@ -74,7 +68,9 @@ final class Planner {
     }
     Map<String, Object> answer;
     try {
-      answer = object(JSON.readValue(PlannerProcess.ask(python(), JSON.writeValueAsBytes(question)), Map.class));
+      byte[] asked = JSON.writeValueAsBytes(question);
+      byte[] found = PlannerProcess.ask(python(), asked, limitSeconds());
+      answer = object(JSON.readValue(found, Map.class));
     } catch (IOException error) {
       throw new PlanException("the planner's answer is no JSON: " + error.getMessage(), error);
     }
@@ -97,6 +93,10 @@ final class Planner {
       found = conf.get("spark.pyspark.python", System.getenv().getOrDefault("PYSPARK_PYTHON", "python3"));
     }
     return new PlannerProcess.Python(found, conf.get("spark.pylog.pythonPath", ""));
+  }
+
+  private static long limitSeconds() {
+    return SparkEnv.get().conf().getTimeAsSeconds("spark.pylog.plannerTimeout", "600s");
   }
 
   private static List<?> list(Map<String, Object> fields, String name) {

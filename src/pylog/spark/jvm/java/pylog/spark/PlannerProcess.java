@@ -1,41 +1,51 @@
 package pylog.spark;
 
 import java.io.BufferedInputStream;
-import java.io.ByteArrayOutputStream;
-import java.io.EOFException;
+import java.io.BufferedOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.OutputStream;
+import java.io.StreamCorruptedException;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.ReentrantLock;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The planner of this JVM: {@code python -m pylog.spark.jvm.planner}, started at the first question.
- * It ends with the JVM, which closes its stdin. Questions wait for each other.
+ * The planner of this JVM: {@code python -m pylog.spark.jvm}, started at the first question. It
+ * ends with the JVM, which closes its stdin. Questions wait for each other.
+ *
+ * <p>An answer repeats the number of its question. After any failure the process is ended: nothing
+ * that it wrote may be taken for the answer to the next question.
  */
 final class PlannerProcess {
   private static final int QUESTION_BYTES_MAX = 16 << 20;
-  private static final int ANSWER_BYTES_MAX = 257 << 20;
+  private static final int ANSWER_BYTES_MAX = 256 << 20;
   private static final int SAID_CHARS = 4000;
   private static final Logger LOG = LoggerFactory.getLogger("pylog.spark");
+  private static final ReentrantLock TURN = new ReentrantLock(true);
 
   private static PlannerProcess current;
 
   private final Python python;
   private final Process process;
-  private final OutputStream questions;
-  private final InputStream answers;
+  private final DataOutputStream questions;
+  private final DataInputStream answers;
   private final StringBuilder said = new StringBuilder();
   private final Thread listener;
+  private long asked;
 
   /** The interpreter, and what it finds modules by beside its own: empty for nothing. */
   record Python(String interpreter, String path) {
     List<String> command() {
-      return List.of(interpreter, "-m", "pylog.spark.jvm.planner");
+      return List.of(interpreter, "-m", "pylog.spark.jvm");
     }
   }
 
@@ -48,26 +58,40 @@ final class PlannerProcess {
       environment.merge("PYTHONPATH", python.path(), (old, mine) -> mine + ":" + old);
     }
     process = builder.start();
-    questions = process.getOutputStream();
-    answers = new BufferedInputStream(process.getInputStream(), 1 << 16);
-    listener = new Thread(this::listen, "pylog planner's stderr");
-    listener.setDaemon(true);
-    listener.start();
+    questions = new DataOutputStream(new BufferedOutputStream(process.getOutputStream(), 1 << 16));
+    answers = new DataInputStream(new BufferedInputStream(process.getInputStream(), 1 << 16));
+    listener = start(this::listen, "pylog planner's stderr");
   }
 
   /**
-   * The answer to a question, both one line of JSON. A planner that has died is started once more: a
-   * question changes nothing.
+   * The answer to a question, both JSON. A planner that has died is started once more: a question
+   * changes nothing. {@link PlanException} also after {@code limitSeconds} without an answer, and
+   * if this thread is interrupted.
    */
-  static synchronized byte[] ask(Python python, byte[] question) {
-    if (question.length >= QUESTION_BYTES_MAX) {
+  static byte[] ask(Python python, byte[] question, long limitSeconds) {
+    if (question.length > QUESTION_BYTES_MAX) {
       throw new PlanException(
-          "the query's options and filters have " + question.length + " bytes, at most " + QUESTION_BYTES_MAX
-              + " can be planned; use format(\"pylog\")");
+          "the query's options and filters have " + question.length + " bytes, at most "
+              + QUESTION_BYTES_MAX + " can be planned; use format(\"pylog\")");
     }
+    try {
+      TURN.lockInterruptibly();
+    } catch (InterruptedException interrupt) {
+      throw interrupted(interrupt);
+    }
+    try {
+      return askInTurn(python, question, limitSeconds);
+    } catch (RuntimeException | Error error) {
+      endCurrent();
+      throw error;
+    } finally {
+      TURN.unlock();
+    }
+  }
+
+  private static byte[] askInTurn(Python python, byte[] question, long limitSeconds) {
     if (current != null && !current.python.equals(python)) {
-      current.end();
-      current = null;
+      endCurrent();
     }
     for (int attempt = 1; ; attempt++) {
       try {
@@ -78,10 +102,12 @@ final class PlannerProcess {
         throw new PlanException(cannot(python, error.getMessage()), error);
       }
       try {
-        return current.exchange(question);
+        return current.answer(question, limitSeconds);
       } catch (IOException error) {
-        String last = current.end();
-        current = null;
+        String last = endCurrent();
+        if (error instanceof StreamCorruptedException) {
+          last = error.getMessage() + "; " + last;
+        }
         if (attempt == 2) {
           throw new PlanException(cannot(python, last), error);
         }
@@ -99,39 +125,80 @@ final class PlannerProcess {
         + " (pylog.spark.session_builder() sets it)";
   }
 
-  private byte[] exchange(byte[] question) throws IOException {
-    questions.write(question);
-    questions.write('\n');
-    questions.flush();
-    ByteArrayOutputStream line = new ByteArrayOutputStream(1 << 12);
-    while (true) {
-      int next = answers.read();
-      if (next == '\n') {
-        return line.toByteArray();
+  private static PlanException interrupted(InterruptedException interrupt) {
+    Thread.currentThread().interrupt();
+    return new PlanException("the query was interrupted before it was planned", interrupt);
+  }
+
+  /** In another thread, because no interrupt ends a read from a pipe. */
+  private byte[] answer(byte[] question, long limitSeconds) throws IOException {
+    FutureTask<byte[]> answer = new FutureTask<>(() -> exchange(question));
+    start(answer, "pylog planner");
+    try {
+      return answer.get(limitSeconds, TimeUnit.SECONDS);
+    } catch (InterruptedException interrupt) {
+      throw interrupted(interrupt);
+    } catch (TimeoutException late) {
+      throw new PlanException(
+          "the planner has not answered for " + limitSeconds + " s, and was ended. If the log's"
+              + " file system hangs, repair it; if the log is so large, set"
+              + " spark.pylog.plannerTimeout",
+          late);
+    } catch (ExecutionException failure) {
+      if (failure.getCause() instanceof IOException error) {
+        throw error;
       }
-      if (next < 0) {
-        throw new EOFException("the planner has ended");
-      }
-      if (line.size() == ANSWER_BYTES_MAX) {
-        throw new IOException("an answer of more than " + ANSWER_BYTES_MAX + " bytes");
-      }
-      line.write(next);
+      throw new PlanException("the planner's answer was not read: " + failure.getCause(), failure);
     }
   }
 
-  /** End it; its last words. */
+  private byte[] exchange(byte[] question) throws IOException {
+    questions.writeLong(++asked);
+    questions.writeInt(question.length);
+    questions.write(question);
+    questions.flush();
+    long number = answers.readLong();
+    int length = answers.readInt();
+    if (number != asked || length < 0 || length > ANSWER_BYTES_MAX) {
+      throw new StreamCorruptedException(
+          "its stdout has something other than an answer: does its Python print when it starts?");
+    }
+    byte[] answer = new byte[length];
+    answers.readFully(answer);
+    return answer;
+  }
+
+  /** End the planner, if there is one; its last words. */
+  private static String endCurrent() {
+    PlannerProcess ended = current;
+    current = null;
+    return ended == null ? "" : ended.end();
+  }
+
   private String end() {
-    process.destroyForcibly();
+    // not its streams: a close waits for the thread that reads or writes
+    process.toHandle().destroyForcibly();
+    boolean isInterrupted = Thread.interrupted();
     try {
       process.waitFor(5, TimeUnit.SECONDS);
       listener.join(1000);
-    } catch (InterruptedException interrupted) {
+    } catch (InterruptedException interrupt) {
+      isInterrupted = true;
+    }
+    if (isInterrupted) {
       Thread.currentThread().interrupt();
     }
     synchronized (said) {
       String words = said.toString().strip();
       return words.isEmpty() ? "it has ended without a word" : words;
     }
+  }
+
+  private static Thread start(Runnable work, String name) {
+    Thread thread = new Thread(work, name);
+    thread.setDaemon(true);
+    thread.start();
+    return thread;
   }
 
   private void listen() {

@@ -87,7 +87,8 @@ final class PylogScan implements Scan, Batch, SupportsReportStatistics {
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new ReaderFactory(new Wanted(columns), aggregates);
+    boolean trustHeaders = options.getBoolean("trustHeaders", true); // the planner has checked it
+    return new ReaderFactory(new Wanted(columns), aggregates, trustHeaders);
   }
 
   @Override

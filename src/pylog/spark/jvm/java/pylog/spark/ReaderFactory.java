@@ -7,7 +7,8 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Makes an executor's readers: of columns, or of aggregates. */
-record ReaderFactory(Wanted wanted, Aggregates aggregates) implements PartitionReaderFactory {
+record ReaderFactory(Wanted wanted, Aggregates aggregates, boolean trustHeaders)
+    implements PartitionReaderFactory {
   @Override
   public boolean supportColumnarReads(InputPartition task) {
     return aggregates == null;
@@ -15,11 +16,11 @@ record ReaderFactory(Wanted wanted, Aggregates aggregates) implements PartitionR
 
   @Override
   public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition task) {
-    return new PieceReader(((Task) task).pieces(), wanted);
+    return new PieceReader(((Task) task).pieces(), wanted, trustHeaders);
   }
 
   @Override
   public PartitionReader<InternalRow> createReader(InputPartition task) {
-    return new AggregateReader(((Task) task).pieces(), aggregates);
+    return new AggregateReader(((Task) task).pieces(), aggregates, trustHeaders);
   }
 }

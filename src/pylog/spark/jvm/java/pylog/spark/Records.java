@@ -14,7 +14,6 @@ import java.nio.charset.StandardCharsets;
 final class Records {
   private static final int MIN_HEADER_BYTES = 2;
   private static final int MAX_HEADERS = 65_536;
-  private static final Damage IN_DOUBT = new Damage("");
 
   private byte[] data;
   private int start;
@@ -80,10 +79,6 @@ final class Records {
 
   long offset() {
     return baseOffset + delta;
-  }
-
-  long timestamp() {
-    return timestamp;
   }
 
   int key() {
@@ -255,7 +250,7 @@ final class Records {
     try {
       while (index < count && row < capacity) {
         int position = at;
-        long found = shortNumber(data, position);
+        long found = Varints.unchecked(data, position);
         position = (int) found;
         int length = (int) (found >> 32);
         if (length <= 0 || length > stop - position) {
@@ -291,19 +286,19 @@ final class Records {
           }
           time = sum;
         }
-        found = shortNumber(data, position);
+        found = Varints.unchecked(data, position);
         position = (int) found;
         int delta = (int) (found >> 32);
         if (delta < lowest || delta > highest) {
           break;
         }
-        found = shortNumber(data, position);
+        found = Varints.unchecked(data, position);
         int key = (int) found;
         int keySize = (int) (found >> 32);
         if (keySize < -1 || keySize > end - key) {
           break;
         }
-        found = shortNumber(data, key + Math.max(keySize, 0));
+        found = Varints.unchecked(data, key + Math.max(keySize, 0));
         int value = (int) found;
         int valueSize = (int) (found >> 32);
         if (valueSize < -1 || valueSize > end - value) {
@@ -347,38 +342,6 @@ final class Records {
     }
   }
 
-  /** A number of 32 bits in the upper half, the position after it in the lower. Its end is not checked. */
-  private static long shortNumber(byte[] data, int position) throws Damage {
-    int bits = data[position];
-    if (bits >= 0) {
-      return packed(bits, position + 1);
-    }
-    int next = data[position + 1];
-    if (next >= 0) {
-      return packed(bits & 0x7F | next << 7, position + 2);
-    }
-    bits = bits & 0x7F | (next & 0x7F) << 7;
-    next = data[position + 2];
-    if (next >= 0) {
-      return packed(bits | next << 14, position + 3);
-    }
-    bits |= (next & 0x7F) << 14;
-    next = data[position + 3];
-    if (next >= 0) {
-      return packed(bits | next << 21, position + 4);
-    }
-    bits |= (next & 0x7F) << 21;
-    next = data[position + 4];
-    if (next >= 0 && next <= 0x0F) {
-      return packed(bits | next << 28, position + 5);
-    }
-    throw IN_DOUBT;
-  }
-
-  private static long packed(int bits, int position) {
-    return (long) ((bits >>> 1) ^ -(bits & 1)) << 32 | position;
-  }
-
   // With all checks
 
   private long number(int position, int end, String field) throws Damage {
@@ -393,7 +356,7 @@ final class Records {
       }
       bits |= (next & 0x7F) << 7 * group;
       if (next >= 0) {
-        return packed(bits, position + group + 1);
+        return Varints.packed(bits, position + group + 1);
       }
     }
     throw fault(position, field, " does not fit 32 bits");

@@ -2,23 +2,13 @@ package pylog.spark;
 
 import java.util.ArrayList;
 import java.util.List;
-import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.StructField;
-import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** The wanted columns over {@link Rows}: those of Spark's Kafka source, each value made when it is asked for. */
 final class RowColumns {
-  private static final StructType HEADER =
-      new StructType(
-          new StructField[] {
-            DataTypes.createStructField("key", DataTypes.StringType, true),
-            DataTypes.createStructField("value", DataTypes.BinaryType, true)
-          });
-  private static final ArrayType HEADERS = DataTypes.createArrayType(HEADER);
   private static final long LATEST_MS = Long.MAX_VALUE / 1000;
 
   private final Rows rows;
@@ -109,7 +99,7 @@ final class RowColumns {
           return rows.timestampTypes[row];
         }
       };
-      case HEADERS -> new HeadersColumn(HEADERS, HEADER, rows);
+      case HEADERS -> new HeadersColumn(rows);
     };
   }
 

@@ -34,7 +34,6 @@ final class Seal {
   private static final int DIGEST_BYTES = 12;
   private static final int HOME_LIMIT_BYTES = 80;
 
-  final long sizeBytes;
   final long lastOffset;
   /** The next segment begins at this offset, and offsets may have gaps; -1 if they have none. */
   final long nextBase;
@@ -43,8 +42,7 @@ final class Seal {
   private final long[] positions;
   private final long[] crcs;
 
-  private Seal(long sizeBytes, long lastOffset, long nextBase, String home, long[] positions, long[] crcs) {
-    this.sizeBytes = sizeBytes;
+  private Seal(long lastOffset, long nextBase, String home, long[] positions, long[] crcs) {
     this.lastOffset = lastOffset;
     this.nextBase = nextBase;
     this.home = home;
@@ -146,7 +144,7 @@ final class Seal {
         || ((flags & RISING) != 0 && !canPrecede(count, first, last, nextBase))) {
       throw new Damage("the seal says what no segment of " + size + " bytes can be");
     }
-    return new Seal(size, last, nextBase, home, positions, crcs);
+    return new Seal(last, nextBase, home, positions, crcs);
   }
 
   private static boolean isPossible(long[] positions, long size, long first, long last) {

@@ -192,9 +192,8 @@ final class SegmentBatches implements Closeable {
     }
     checkCrc(next, crc.getValue());
     if (next.sizeBytes() > BATCH_LIMIT_BYTES) {
-      throw new Damage(
-          "batch of " + next.sizeBytes() + " bytes, the limit is " + BATCH_LIMIT_BYTES + "; it is whole, and is read where "
-              + "the topic's max_message_bytes allows as much");
+      throw new Damage.TooLarge(
+          "batch of " + next.sizeBytes() + " bytes, the limit is " + BATCH_LIMIT_BYTES);
     }
   }
 

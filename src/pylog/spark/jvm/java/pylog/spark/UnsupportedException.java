@@ -1,14 +1,10 @@
 package pylog.spark;
 
-/** This reader can't do what was asked; the message names the way out, format("pylog"). */
+/** This reader can't do what was asked; the message names the way out. */
 public final class UnsupportedException extends RuntimeException {
   private static final long serialVersionUID = 1L;
 
   public UnsupportedException(String message) {
     super(message);
-  }
-
-  public UnsupportedException(String message, Throwable cause) {
-    super(message, cause);
   }
 }
