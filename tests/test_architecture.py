@@ -100,6 +100,9 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "except": "handlers run in no thread but the main one; and at exit the other producers' records go first"
     },
     "spark/jvm/__main__.py": {"os": "a program, which keeps its stdout for answers before anything may print"},
+    "spark/session.py": {
+        "os": "PYSPARK_GATEWAY_PORT: spark-submit has started the JVM; PySpark does not tell otherwise"
+    },
     "codec/_records.pyx": {"length": "one native module: encoder and decoders share the varints inlined into them"},
 }
 
