@@ -57,7 +57,6 @@ class Pieces:
             "home": source.partition_directory().home,
             "segments": [*_segments(planned, reader, self._infos)],
             "aborted": [*_aborted(planned, reader)] if is_committed else [],
-            "logStart": planned.published.log_start_offset,
         }
 
     def _reader_of(self, planned: PartitionRange) -> PartitionReader:
