@@ -86,7 +86,7 @@ def _segments(planned: PartitionRange, reader: PartitionReader, infos: Sequence[
             return
         if base in segments.swaps:
             raise CorruptSegment(
-                f"a compaction is replacing {info.path!r}: run the query again; if that does not help, the compaction has "
+                f"a compaction is replacing {info.path!r}: load the frame again; if that does not help, the compaction has "
                 'died, and maintenance completes it (format("pylog") reads the partition meanwhile)',
                 path=info.path, position=0,
             )  # fmt: skip
