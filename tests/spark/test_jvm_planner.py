@@ -196,7 +196,7 @@ def test_a_segment_that_compaction_replaces_is_refused(orders: Path, monkeypatch
     read = PartitionReader.segments
     monkeypatch.setattr(PartitionReader, "segments", lambda self, state: read(self, state)._replace(swaps=(0,)))
     found = ask("plan", options={"path": str(orders)}, filters=[])["error"]
-    assert (found["class"], "run the query again" in found["message"]) == ("CorruptSegment", True)
+    assert (found["class"], "load the frame again" in found["message"]) == ("CorruptSegment", True)
 
 
 # The process
