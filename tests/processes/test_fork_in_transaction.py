@@ -177,6 +177,7 @@ def orphan_of(directory: Path, number: int) -> int:
         os._exit(0)
     os.close(writing)
     told = os.read(reading, 20)
+    assert not os.read(reading, 1)  # the child runs: what a fork calls in it has given up its parent's locks
     os.close(reading)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == (-signal.SIGKILL if told else 0)
