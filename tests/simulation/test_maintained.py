@@ -88,6 +88,7 @@ def test_a_kill_at_any_step_loses_nothing(seed: int) -> None:
     assert for_every_kill(machine, log.maintain, lambda left: check(left, expected)) > 60
 
 
+@pytest.mark.engine  # a quarter of a minute
 def test_a_loss_of_power_at_any_step_loses_nothing(seed: int) -> None:
     machine = staged(seed)
     log = machine.process().open_log(ROOT)

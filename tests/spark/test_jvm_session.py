@@ -92,8 +92,7 @@ def test_a_program_gets_a_session_and_errors_that_say_which_python(log: Log, tmp
     assert "/no/such/python" in missing
 
 
-@pytest.mark.spark
-@pytest.mark.processes
+@pytest.mark.engine  # each starts a JVM
 @pytest.mark.parametrize("how", ["submitted", "submitted with the jar", "another session was first"])
 def test_a_jvm_that_runs_must_have_the_jar(log: Log, tmp_path: Path, how: str) -> None:
     for problem in (java_problem(), jar_problem()):
