@@ -30,7 +30,7 @@ from tests.spark.reading import append_view, planned
 
 TOPIC = "orders"
 BOMB_BYTES = 1 << 30
-AGAIN = 'load the frame again, or use format("pylog")'
+AGAIN = "load the frame again"
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ def jar() -> str:
     if not OsFileSystem().is_directory(directory) or _JAR not in OsFileSystem().names(directory):
         raise ConfigError(
             f"this installation has no {_JAR}: it was made without a JDK or without pyspark. In a checkout that has both, "
-            'scripts/jvm makes it; format("pylog") needs no jar',
+            'scripts/jvm makes it; then install again: pip install . (format("pylog") needs no jar)',
             path=f"{directory}/{_JAR}",
         )
     return f"{directory}/{_JAR}"

@@ -52,7 +52,9 @@ from pylog.spark.source.worker import ReaderInWorker
 
 logger = logging.getLogger("pylog.spark")
 
-_ANOTHER_TOPIC = "the topic was deleted, and created again, or repartitioned: all its records count as new"
+_ANOTHER_TOPIC = (
+    "the topic was deleted, and created again, or repartitioned, or this is another log: all its records count as new"
+)
 
 There = Mapping[TopicPartition, tuple[PartitionSource, CommitState]]
 

@@ -94,7 +94,7 @@ final class PieceFiles {
   DataLossException lost(long offset, String cause) {
     return new DataLossException(
         "offset " + offset + " of " + name() + " was lost: " + cause + " (planned were offsets " + piece.start() + " to "
-            + piece.end() + " of " + piece.directory() + "); load the frame again, or use format(\"pylog\")");
+            + piece.end() + " of " + piece.directory() + "); load the frame again");
   }
 
   String name() {
