@@ -49,8 +49,8 @@ CONTROL = "(no bug)"
 def controls(mutants: list[Mutant]) -> list[Trial]:
     """The same tests on the library as it is: they must pass."""
     sets = dict.fromkeys(mutant.caught_by for mutant in mutants)
-    plain = dict.fromkeys(test for chosen in sets if "-k" not in chosen for test in chosen)
-    filtered = [chosen for chosen in sets if "-k" in chosen]
+    filtered = [chosen for chosen in sets if {"-k", "-m"} & {*chosen}]
+    plain = dict.fromkeys(test for chosen in sets if chosen not in filtered for test in chosen)
     return [Trial(CONTROL, "", "", arguments) for arguments in [tuple(plain), *filtered] if arguments]
 
 

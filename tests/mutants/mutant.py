@@ -19,7 +19,7 @@ class Stale(Exception):
 class Mutant(NamedTuple):
     """``old``, which stands exactly once in ``file`` (below src/pylog), becomes ``new``.
 
-    ``caught_by`` are pytest's node ids or files, and ``-k`` with an expression: the narrower, the sooner it is known.
+    ``caught_by`` are pytest's node ids or files, and ``-k`` or ``-m`` with an expression: the narrower, the sooner it is known.
     """
 
     name: str

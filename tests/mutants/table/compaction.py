@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _RACES = "tests/simulation/test_cleaner_schedules.py::test_a_race_ends_well_in_every_order_with_one_preemption"
+_ALSO_LONG = ("-m", "not soak")
 _ENDS = "tests/simulation/test_cleaner_schedules.py::test_what_is_wrong_is_found"
 _SWAPS = "tests/partition/test_swap_failures.py"
 _HOSTILE = "tests/partition/test_hostile_cleaning.py"
@@ -16,7 +17,7 @@ MUTANTS = (
         "    writer.change_segments(decide, DEFAULT_TIMEOUT_MS)\n",
         "    decide(*writer.change_segments(lambda grant, state: (grant, state), DEFAULT_TIMEOUT_MS))\n",
         "an append, a deletion and a swap change the list of segments at the same time",
-        (f"{_RACES}[compaction_and_append]",),
+        (f"{_RACES}[compaction_and_append]", *_ALSO_LONG),
     ),
     Mutant(
         "a compaction replaces segments that others have deleted",
@@ -24,7 +25,7 @@ MUTANTS = (
         "        _require_unchanged(directory, bases, end, size_bytes, state)\n",
         "",
         "records that were deleted come back",
-        (f"{_RACES}[compaction_and_delete_records]",),
+        (f"{_RACES}[compaction_and_delete_records]", *_ALSO_LONG),
     ),
     Mutant(
         "two compactions of a partition at once",
@@ -32,7 +33,7 @@ MUTANTS = (
         "            if not lock.try_acquire():\n",
         "            if lock.try_acquire() is None:\n",
         "two processes write the same files, and one puts the other's half in the place of a segment",
-        (f"{_RACES}[compaction_and_compaction]",),
+        (f"{_RACES}[compaction_and_compaction]", *_ALSO_LONG),
     ),
     Mutant(
         "tombstones are dropped before their horizon",
@@ -104,7 +105,7 @@ MUTANTS = (
         "        if isinstance(error, FileNotFoundError) and log.current().log_start_offset > log_start:\n",
         "        if False:\n",
         "people restore a partition from a copy of which nothing is damaged",
-        (f"{_RACES}[compaction_and_delete_records]",),
+        (f"{_RACES}[compaction_and_delete_records]", *_ALSO_LONG),
     ),
     Mutant(
         "retention asks for commits before members",
@@ -113,7 +114,7 @@ MUTANTS = (
         "        commits = self._groups.offsets.settled_in(topic)\n",
         "        commits = self._groups.offsets.settled_in(topic)\n        members_of = self._groups.reading(topic)\n",
         "a member that commits and leaves in between is overlooked, and what its group has not read is deleted",
-        (f"{_RACES}[consumed_and_leave]",),
+        (f"{_RACES}[consumed_and_leave]", *_ALSO_LONG),
     ),
     Mutant(
         "retention does not ask the groups again under the lock",
@@ -121,7 +122,7 @@ MUTANTS = (
         "        return config.retention != CONSUMED or log_start <=",
         "        return log_start >= 0 or log_start <=",
         "what a group needs that has joined meanwhile is deleted",
-        (f"{_RACES}[consumed_and_join]",),
+        (f"{_RACES}[consumed_and_join]", *_ALSO_LONG),
     ),
     Mutant(
         "a member joins without waiting for a deletion under way",
@@ -129,6 +130,6 @@ MUTANTS = (
         "                        _wait_for_deletion(partition, timeout_s)\n",
         "                        pass\n",
         "its first position is at records that are deleted a moment later",
-        (f"{_RACES}[consumed_and_join]",),
+        (f"{_RACES}[consumed_and_join]", *_ALSO_LONG),
     ),
 )
