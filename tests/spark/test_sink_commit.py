@@ -352,7 +352,12 @@ def test_a_driver_that_was_stopped_in_a_commit_is_fenced(
 @pytest.fixture
 def kept() -> Iterator[dict[Any, SinkCommit]]:
     """What this process keeps between two micro-batches."""
+    _close_kept()  # of tests before
     yield sink._KEPT
+    _close_kept()
+
+
+def _close_kept() -> None:
     while sink._KEPT:
         sink._KEPT.popitem()[1].close()
 

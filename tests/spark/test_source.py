@@ -212,6 +212,9 @@ def test_without_pyspark_the_error_names_what_to_install(monkeypatch: pytest.Mon
     import importlib
     import sys
 
+    import pylog.spark
+
+    monkeypatch.setattr(pylog, "spark", pylog.spark)  # the import below replaces it, too
     for name in [name for name in sys.modules if name.startswith("pylog.spark")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)
