@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import types as t
 
 from pylog import Log
-from pylog.errors import ConfigError, InvalidTopicName, PylogError, TopicNotFound
+from pylog.errors import ConfigError, InvalidTopicName, LogNotFound, PylogError, TopicNotFound
 from pylog.spark.data_source import PylogDataSource
 from pylog.spark.sink.columns import check_columns, tables
 from pylog.spark.sink.directory import SinkDirectory
@@ -181,12 +181,14 @@ def source(path: Path, **options: str) -> PylogDataSource:
     return PylogDataSource({"path": str(path), "topic": "orders", **options})
 
 
-def test_the_driver_makes_the_log_and_finds_what_is_wrong_at_once(tmp_log_dir: Path) -> None:
+def test_the_driver_makes_the_log_if_asked_and_finds_what_is_wrong_at_once(tmp_log_dir: Path) -> None:
     schema = schema_of("value string")
+    with pytest.raises(LogNotFound, match=r"no log at .*; correct the path"):
+        source(tmp_log_dir).writer(schema, overwrite=False)
+    assert not tmp_log_dir.exists()
+    Log(tmp_log_dir).close()
     with pytest.raises(TopicNotFound, match="no topic 'orders'"):
         source(tmp_log_dir).writer(schema, overwrite=False)
-    with Log(tmp_log_dir, create=False) as log:
-        assert log.topics() == []
     assert isinstance(source(tmp_log_dir, autoCreateTopics="true").writer(schema, overwrite=False), BatchSink)
     assert isinstance(source(tmp_log_dir).streamWriter(schema, overwrite=False), StreamSink)
     with pytest.raises(ConfigError, match=r"a log is only appended to: use mode\('append'\)"):

@@ -131,7 +131,7 @@ def _one_line(error: Exception) -> str:
     commands = {
         "create it with create_topic": "create it with pylog topics create",
         "raise it with alter_topic": "raise it with pylog topics alter",
-        "or have one made there: create=True, without read_only": "or make one there with pylog topics create",
+        "or make one there: pylog.Log(path) does, unless read_only": "or make one there with pylog topics create",
         "create_topic(name, partitions=n), later with add_partitions(name, total)": "--partitions N",
         "open the log with read_only=True": _ONLY_READ,
         "open it with read_only=True": _ONLY_READ,

@@ -135,7 +135,8 @@ def make_root(filesystem: FileSystem, root: str, *, may_create: bool, shared_gro
         raise LogNotFound(f"{root!r} is a file, and a log is a directory; name one, or a new one", path=root)
     if not may_create:
         raise LogNotFound(
-            f"no log at {root!r}; correct the path, or have one made there: create=True, without read_only", path=root
+            f"no log at {root!r}; correct the path, or make one there: pylog.Log(path) does, unless read_only",
+            path=root,
         )
     make_directory_durably(filesystem, root, SHARED_GROUP_MODE if shared_group else PRIVATE_MODE)
 

@@ -62,7 +62,7 @@ class Sink:
 
     @classmethod
     def on_the_driver(cls, given: Any, schema: StructType, overwrite: bool) -> Sink:
-        """Check everything before any task runs. Creates a missing log, as ``Log(path)`` does."""
+        """Check everything before any task runs. With ``autoCreateTopics`` it creates a missing log."""
         from pylog.producer.config import ProducerConfig
 
         options = SinkOptions.parse(given)
@@ -72,7 +72,7 @@ class Sink:
             )
         check_columns(schema, options.topic)
         sink = cls(options)
-        with closing(sink.open(create=True)) as log:
+        with closing(sink.open(create=options.auto_create_topics)) as log:
             log.manager.require_writable()
             if options.topic is not None:
                 partitioner = ProducerConfig(**options.producer).partitioner
