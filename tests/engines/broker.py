@@ -27,10 +27,8 @@ START_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 60
 CLUSTER_ID = "cHlsb2ctZW5naW5lLXRlc3Q"
 KAFKAS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-MARKS = (
-    ".kafka_cleanshutdown",
-    *(f"{name}-checkpoint" for name in ("recovery-point-offset", "replication-offset", "log-start-offset")),
-)
+LOG_STARTS = "log-start-offset-checkpoint"
+MARKS = (".kafka_cleanshutdown", "recovery-point-offset-checkpoint", "replication-offset-checkpoint", LOG_STARTS)
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 CONFIG = {"retention.ms": "-1"}
 
@@ -120,9 +118,16 @@ class Broker:
         return KafkaAdminClient(bootstrap_servers=self.address)
 
     def serve(
-        self, log: Path, topics: Mapping[str, int], configs: Mapping[str, Mapping[str, str]] | None = None
+        self,
+        log: Path,
+        topics: Mapping[str, int],
+        configs: Mapping[str, Mapping[str, str]] | None = None,
+        starts: Mapping[str, int] | None = None,
     ) -> None:
-        """Start it with these topics of pylog's log, each of so many partitions, and what is special in their settings."""
+        """Start it with these topics of pylog's log, each of so many partitions, and what is special in their settings.
+
+        ``starts``: where partitions begin, if not with their first segment.
+        """
         self.start()
         admin = self.admin()
         try:
@@ -138,6 +143,8 @@ class Broker:
         self._wait_for([self.directory / name / "partition.metadata" for name in partitions])
         self.stop()
         self.take(log, dict.fromkeys(partitions, 0))
+        if starts:
+            self._write_checkpoint(LOG_STARTS, starts)
         self.start()
 
     def take(self, log: Path, begins: Mapping[str, int]) -> None:
@@ -167,8 +174,11 @@ class Broker:
 
     def believe_cleaned(self, ends: Mapping[str, int]) -> None:
         """That the cleaner has reached these offsets. It is stopped."""
-        rows = [f"{name.rpartition('-')[0]} {name.rpartition('-')[2]} {end}\n" for name, end in ends.items()]
-        (self.directory / CLEANER_CHECKPOINT).write_text(f"0\n{len(rows)}\n{''.join(rows)}")
+        self._write_checkpoint(CLEANER_CHECKPOINT, ends)
+
+    def _write_checkpoint(self, file: str, offsets: Mapping[str, int]) -> None:
+        rows = [f"{name.rpartition('-')[0]} {name.rpartition('-')[2]} {offset}\n" for name, offset in offsets.items()]
+        (self.directory / file).write_text(f"0\n{len(rows)}\n{''.join(rows)}")
 
     def _wait_for(self, paths: Sequence[Path]) -> None:
         deadline = time.monotonic() + START_SECONDS_MAX

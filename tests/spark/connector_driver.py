@@ -1,40 +1,47 @@
-"""Reads one topic with Spark's Kafka connector and with pylog's two formats: ``<format> rows <count> <CRC-32>``, a line each.
+"""Reads topics with Spark's Kafka connector, and tells the rows of each as other readers tell them of the log it comes from.
 
-``python -m tests.spark.connector_driver ADDRESS LOG TOPIC LEVEL…``
+``python -m tests.spark.connector_driver ADDRESS LEVEL…``, with ``{"<topic>": "<its name in the log>", …}`` as input. Prints a
+line of JSON for each level: ``{"<topic>": "rows <count> <CRC-32>", …}``, without the topics that have no rows.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 import zlib
-from typing import Any
+from collections.abc import Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from benchmarks.workloads.spark_broker import connector, reader
+from benchmarks.workloads.spark_broker import connector
 from benchmarks.workloads.spark_session import session
 from tests.spark.jvm.verdicts import COLUMNS, _encoded
 
 
-def verdict(table: pa.Table) -> str:
-    """Of the rows in order, as ``Verdicts.java`` gives it."""
+def verdict(rows: pa.Table, topic: str) -> str:
+    """Of the rows of one topic, in the order of a plan, as ``Verdicts.java`` gives it."""
+    names = pa.array([topic] * rows.num_rows)
+    named = rows.set_column(rows.column_names.index("topic"), "topic", names)
     crc = 0
-    for batch in table.sort_by([("partition", "ascending"), ("offset", "ascending")]).to_batches():
+    for batch in named.sort_by([("partition", "ascending"), ("offset", "ascending")]).to_batches():
         crc = zlib.crc32(_encoded(batch, COLUMNS), crc)
-    return f"rows {table.num_rows} {crc}"
+    return f"rows {rows.num_rows} {crc}"
 
 
-def main(address: str, log: str, topic: str, *levels: str) -> None:
-    with session((*connector(), *reader())) as spark:
+def main(address: str, levels: list[str], names: Mapping[str, str]) -> None:
+    pattern = "|".join(map(re.escape, names))
+    with session(connector()) as spark:
         for level in levels:
-            common: dict[str, Any] = {"subscribe": topic, "startingOffsets": "earliest", "includeHeaders": True}
-            kafka = {"kafka.bootstrap.servers": address, "kafka.isolation.level": level}
-            frames = {"kafka": spark.read.format("kafka").options(**common, **kafka).load()}
-            for ours in ("pylog", "pylog-jvm"):
-                frames[ours] = spark.read.format(ours).options(**common, isolationLevel=level).load(log)
-            for name, frame in frames.items():
-                print(name, verdict(frame.select(*COLUMNS).toArrow()))
+            options = {"kafka.bootstrap.servers": address, "kafka.isolation.level": level, "subscribePattern": pattern}
+            frame = (
+                spark.read.format("kafka").options(**options, startingOffsets="earliest", includeHeaders=True).load()
+            )
+            rows = frame.select(*COLUMNS).toArrow()
+            found = {name: rows.filter(pc.equal(rows["topic"], name)) for name in pc.unique(rows["topic"]).to_pylist()}
+            print(json.dumps({name: verdict(its, names[name]) for name, its in found.items()}), flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], sys.argv[2:], json.load(sys.stdin))
