@@ -56,8 +56,8 @@ def another_thread_appends(
     monkeypatch.setattr(ProducerTransactions, "append", slow)
     thread = threading.Thread(target=producer.flush)
     thread.start()
-    is_there.wait()
     try:
+        assert is_there.wait(60)
         yield thread
     finally:
         go_on.set()
