@@ -1,6 +1,7 @@
 """Damaged segments for the Java reader and the Python source: rows or a typed error, and the same of both.
 
 ``python -m tests.spark.jvm.mutants --seconds 60 --seed 7`` reads as many as it can, and prints where the two differ.
+``PYLOG_KEEP=DIR`` keeps the partitions where they do.
 """
 
 from __future__ import annotations
@@ -177,8 +178,8 @@ def try_mutants(java: JavaReader, all_targets: list[Target], chance: Random, cou
         try:
             for _, path, data, _ in mutants:
                 path.write_bytes(data)
-            for mutant, (found, expected) in zip(mutants, _verdicts(java, mutants), strict=True):
-                _compare(tried, *mutant, found, expected)
+            for (target, path, _, asked), verdicts in zip(mutants, _verdicts(java, mutants), strict=True):
+                _compare(tried, target, path, asked, *verdicts)
         finally:
             for target, path, *_ in mutants:
                 path.write_bytes(target.right[path])
@@ -205,7 +206,7 @@ def _verdicts(java: JavaReader, mutants: list[tuple[Target, Path, bytes, Asked]]
     return [(why or java.answer(), says) for why, says in zip(refused, expected, strict=True)]
 
 
-def _compare(tried: Tried, target: Target, path: Path, data: bytes, asked: Asked, found: str, expected: str) -> None:
+def _compare(tried: Tried, target: Target, path: Path, asked: Asked, found: str, expected: str) -> None:
     tried.kinds[found.split(maxsplit=1)[0]] += 1
     if agree(found, expected) or _may_differ(target, path, asked, found, expected):
         return
@@ -213,7 +214,10 @@ def _compare(tried: Tried, target: Target, path: Path, data: bytes, asked: Asked
     where = f"{path} {its.start} to {its.end} {its.isolation_level} {asked}"
     tried.different.append(f"{where}\n  Java   {found}\n  Python {expected}")
     if keep := os.environ.get("PYLOG_KEEP"):
-        Path(keep, f"{os.getpid()}-{number}").write_bytes(data)
+        kept = Path(keep, f"{os.getpid()}-{number}")
+        shutil.copytree(path.parent, kept / path.parent.name)
+        (kept / "verdicts").write_text(tried.different[-1])
+        (kept / "unchanged").write_bytes(target.right[path])
 
 
 def _may_differ(target: Target, path: Path, asked: Asked, found: str, expected: str) -> bool:
