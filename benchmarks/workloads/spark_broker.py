@@ -25,18 +25,23 @@ CONNECTOR = f"{NAME} of Spark's version, or {NEWEST_KNOWN} while Maven has none 
 BROKER = "Kafka 4.3, one node beside it, log.flush.* at Kafka's defaults"
 
 
-@cache
 def connector() -> tuple[Path, ...]:
     """The jars of Spark's Kafka connector that Spark itself lacks."""
+    return module_of_spark(NAME)
+
+
+@cache
+def module_of_spark(name: str) -> tuple[Path, ...]:
+    """The jars of this module that Spark itself lacks."""
     try:
         import pyspark
     except ImportError:
         raise no_package("pyspark") from None
     present = {_name(jar) for jar in Path(pyspark.__file__).parent.glob("jars/*.jar")}
     try:
-        found = jars(Artifact(GROUP, NAME, pyspark.__version__, IN_SPARK))
+        found = jars(Artifact(GROUP, name, pyspark.__version__, IN_SPARK))
     except MissingError:
-        found = jars(Artifact(GROUP, NAME, NEWEST_KNOWN, IN_SPARK))
+        found = jars(Artifact(GROUP, name, NEWEST_KNOWN, IN_SPARK))
     return tuple(jar for jar in found if _name(jar) not in present)
 
 

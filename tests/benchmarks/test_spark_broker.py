@@ -13,7 +13,7 @@ import pytest
 from benchmarks.rivals.maven import Artifact
 from benchmarks.workload import MissingError
 from benchmarks.workloads import spark_broker
-from benchmarks.workloads.spark_broker import NEWEST_KNOWN, check_has, connector
+from benchmarks.workloads.spark_broker import NEWEST_KNOWN, check_has, connector, module_of_spark
 from benchmarks.workloads.spark_session import shared
 
 
@@ -28,9 +28,9 @@ def maven(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[Path]]]:
         return has[artifact.version]
 
     monkeypatch.setattr(spark_broker, "jars", jars)
-    connector.cache_clear()
+    module_of_spark.cache_clear()
     yield has
-    connector.cache_clear()
+    module_of_spark.cache_clear()
 
 
 def test_the_connector_is_the_one_of_sparks_version_without_the_jars_that_spark_has(maven: dict[str, Any]) -> None:
