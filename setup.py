@@ -9,13 +9,16 @@ import runpy
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 from setuptools.errors import SetupError
 
-RECORDS = Extension("pylog.codec._records", ["src/pylog/codec/_records.pyx"], optional=True)
+CODEC = Path("src/pylog/codec")
+PARTS = sorted(map(str, CODEC.glob("*.pxi")))  # what _records.pyx includes
+RECORDS = Extension("pylog.codec._records", [str(CODEC / "_records.pyx")], depends=PARTS, optional=True)
 
 
 class BuildOrDoWithout(build_ext):

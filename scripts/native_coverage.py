@@ -1,4 +1,4 @@
-"""Measures which lines of the compiled codec, ``_records.pyx``, its tests run: ``scripts/coverage --native``.
+"""Measures which lines of the compiled codec, ``_records.pyx`` and its parts, the tests run: ``scripts/coverage --native``.
 
 The codec is built with gcov's counters in a copy of the source, so the tree keeps its own build. Lines that hold no
 statement, or that only a failing allocation reaches, count as others do.
@@ -35,18 +35,19 @@ def build(copy: Path) -> Path:
     return notes.with_suffix(".gcda")
 
 
-def lines_run(counters: Path, source_lines: int) -> dict[int, bool]:
+def lines_run(counters: Path, sources: dict[str, list[str]]) -> dict[tuple[str, int], bool]:
     """For each line with code, whether it was run. What Cython appends after the last line is not of the codec."""
     told = subprocess.run(
         ["gcov", "--json-format", "--stdout", counters.name], cwd=counters.parent, capture_output=True, check=True
     )
-    run: dict[int, bool] = {}
+    run: dict[tuple[str, int], bool] = {}
     for file in json.loads(told.stdout.splitlines()[0])["files"]:
-        if file["file"].endswith(CODEC.name):
-            for line in file["lines"]:
-                number = line["line_number"]
-                run[number] = run.get(number, False) or line["count"] > 0
-    return {number: hit for number, hit in run.items() if number <= source_lines}
+        name = Path(file["file"]).name
+        for line in file["lines"] if name in sources else ():
+            number = line["line_number"]
+            if number <= len(sources[name]):
+                run[name, number] = run.get((name, number), False) or line["count"] > 0
+    return run
 
 
 def main() -> int:
@@ -60,10 +61,11 @@ def main() -> int:
         tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not soak", *TESTS]
         environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYLOG_PURE_PYTHON": "0"}
         failed = subprocess.run(tests, check=False, cwd=copy, env=environment).returncode
-        source = (copy / CODEC).read_text().splitlines()
-        run = lines_run(counters, len(source))
-    for number in sorted(number for number, hit in run.items() if not hit):
-        print(f"{CODEC}:{number}: {source[number - 1].strip()}")
+        parts = [copy / CODEC, *(copy / CODEC).parent.glob("*.pxi")]
+        sources = {path.name: path.read_text().splitlines() for path in parts}
+        run = lines_run(counters, sources)
+    for name, number in sorted(line for line, hit in run.items() if not hit):
+        print(f"{CODEC.with_name(name)}:{number}: {sources[name][number - 1].strip()}")
     print(f"{sum(run.values())} of {len(run)} lines, {100 * sum(run.values()) / len(run):.1f} %")
     return failed
 

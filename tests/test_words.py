@@ -18,7 +18,7 @@ import pytest
 from tests.findings import expect_none
 
 PROJECT = Path(__file__).parents[1]
-ROOTS = ("README.md", "CONTRIBUTING.md", "docs/*.md", "src/**/*.py", "src/**/*.pyx")
+ROOTS = ("README.md", "CONTRIBUTING.md", "docs/*.md", "src/**/*.py", "src/**/*.p[yx][xi]")
 # rooms of src/pylog that are not checked yet
 OPEN = ()
 

@@ -274,7 +274,7 @@ def test_a_path_where_no_log_is_and_none_is_made_says_how_one_is(tmp_path: Path)
             Log(tmp_path / "file", **options)
         assert caught.value.path == str(tmp_path / "file")
     for options in ({"create": False}, {"read_only": True}):
-        with pytest.raises(LogNotFound, match=r"no log at .*missing'; correct the path, or .* create=True"):
+        with pytest.raises(LogNotFound, match=r"no log at .*missing'; correct .* pylog\.Log\(path\) does"):
             Log(tmp_path / "missing", **options)
 
 

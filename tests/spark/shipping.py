@@ -44,7 +44,9 @@ def pure_zip(path: Path) -> Path:
 def site_directory(path: Path) -> Path:
     """What ``pip install --target`` makes, with the compiled codec if there is one."""
     for package in PACKAGES:
-        shutil.copytree(SOURCES / package, path / package, ignore=shutil.ignore_patterns("__pycache__", "*.pyx", "*.c"))
+        shutil.copytree(
+            SOURCES / package, path / package, ignore=shutil.ignore_patterns("__pycache__", "*.pyx", "*.pxi", "*.c")
+        )
     return path
 
 

@@ -2,7 +2,7 @@
 
     format.py      constants and layouts               batch.py          whole batches
     records.py     encodes and decodes records         header.py         their headers, with the CRC
-    _records.pyx   records.py and others, compiled     compression.py    bounded decompression
+    _records.pyx   the compiled codec: *.pxi           compression.py    bounded decompression
     framing.py     reads a record, check by check      control.py        transaction markers
     fields.py      the parts of a record as bytes      columns.py        a batch as columns
     varint.py      numbers of variable length          faults.py         the errors of a record

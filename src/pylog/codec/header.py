@@ -1,7 +1,7 @@
 """The 61-byte header of a batch: its fields, its rules, and how it is read and written (readable codec).
 
 ``write_header`` is for a new batch. The log later writes its base offset and leader epoch, which the CRC does not cover
-(``stamp``). ``_records.pyx`` has ``read_header``, ``write_header`` and ``stamp`` compiled; the same tests run on both.
+(``stamp``). ``_headers.pxi`` has ``read_header``, ``write_header`` and ``stamp`` compiled; the same tests run on both.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ first one. It stands in the line of the cache that other bits of the hash say, o
 
 The hash is keyed with a secret of each compaction, so that no sender can make two keys of one hash: the older of them would be
 dropped for the newer. By chance two keys share an entry if these 80 bits agree and one is met in the search for the other: of
-10,000,000 keys, in one of 10**16 compactions. ``_records.pyx`` is the compiled version, with another hash; the same tests run
+10,000,000 keys, in one of 10**16 compactions. ``_key_map.pxi`` is the compiled version, with another hash; the same tests run
 on both.
 """
 

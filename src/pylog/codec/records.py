@@ -1,7 +1,7 @@
 """Encodes the records of an open batch and decodes those of a decompressed batch (readable codec).
 
 Format: docs/format.md, "A batch, worked through". framing.py defines which records are correct. No memory is
-allocated for a size that was read. ``_records.pyx`` is the compiled version; the same tests run on
+allocated for a size that was read. ``_encoding.pxi`` and ``_decoding.pxi`` are the compiled version; the same tests run on
 both.
 """
 
