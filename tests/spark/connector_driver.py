@@ -1,4 +1,4 @@
-"""Reads topics with Spark's Kafka connector, and tells the rows of each as other readers tell them of the log it comes from.
+"""Reads topics with Spark's Kafka connector, and prints a verdict on each topic's rows, with the topic's name in its log.
 
 ``python -m tests.spark.connector_driver ADDRESS LEVEL…``, with ``{"<topic>": "<its name in the log>", …}`` as input. Prints a
 line of JSON for each level: ``{"<topic>": "rows <count> <CRC-32>", …}``, without the topics that have no rows.
@@ -21,7 +21,7 @@ from tests.spark.jvm.verdicts import COLUMNS, _encoded
 
 
 def verdict(rows: pa.Table, topic: str) -> str:
-    """Of the rows of one topic, in the order of a plan, as ``Verdicts.java`` gives it."""
+    """Of one topic's rows, by partition and offset, with ``topic`` as its name, as ``Verdicts.java`` gives it."""
     names = pa.array([topic] * rows.num_rows)
     named = rows.set_column(rows.column_names.index("topic"), "topic", names)
     crc = 0

@@ -1,9 +1,10 @@
-"""Avro in Spark, as docs/recipes.md has it: ``to_avro`` before pylog's sink, ``from_avro`` after both of its formats."""
+"""The Avro recipe of docs/recipes.md, on what ``to_avro`` and pylog's sink have written, in both formats."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +14,13 @@ import pytest
 from benchmarks.workload import MissingError
 from benchmarks.workloads.spark_broker import module_of_spark
 from tests.conftest import TESTS, jar_problem, java_problem
+from tests.test_documentation import PROJECT, blocks
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.processes, pytest.mark.timeout(300)]
 
 ROWS = [["costco", 400], ["ikea", 17]]
 PROGRAM = """
 import json, sys
-from pathlib import Path
 from pyspark.sql import functions as f
 from pyspark.sql.avro.functions import from_avro, to_avro
 from benchmarks.workloads.spark_broker import module_of_spark, reader
@@ -36,11 +37,13 @@ with session((*module_of_spark("spark-avro_2.13"), *reader())) as spark:
     sink = plain.union(framed).write.format("pylog").option("autoCreateTopics", True).mode("append")
     sink.save(path)
     for kind in ("pylog", "pylog-jvm"):
-        for topic, value in (("plain", "value"), ("framed", f.expr("substring(value, 6)"))):
+        for topic, decoding in zip(("plain", "framed"), sys.argv[3:], strict=True):
             orders = spark.read.format(kind).option("subscribe", topic).load(path)
-            decoded = orders.select(from_avro(value, schema).alias("order")).select("order.*")
+            decoded = eval(decoding).toDF("order").select("order.*")
             print(json.dumps(sorted(map(list, decoded.collect()))))
 """
+[RECIPE] = [block.code for block in blocks(PROJECT / "docs" / "recipes.md") if "import from_avro" in block.code]
+DECODINGS = re.findall(r"^orders\.select.*?(?=$|  #)", RECIPE, re.MULTILINE)
 
 
 def test_avro_is_written_and_read(tmp_path: Path) -> None:
@@ -51,7 +54,8 @@ def test_avro_is_written_and_read(tmp_path: Path) -> None:
         problem = problem or str(error)
     if problem:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(problem)
-    program = [sys.executable, "-c", PROGRAM, tmp_path / "log", json.dumps(ROWS)]
+    assert len(DECODINGS) == 2
+    program = [sys.executable, "-c", PROGRAM, tmp_path / "log", json.dumps(ROWS), *DECODINGS]
     done = subprocess.run(program, cwd=TESTS.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert [json.loads(line) for line in done.stdout.splitlines()] == [ROWS] * 4

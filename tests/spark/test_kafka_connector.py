@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -67,8 +67,11 @@ def log_of_text(path: Path) -> None:
             producer.send_many(TOPIC, lines * 10)
 
 
-def served_by(broker: Broker, room: Path, topics: Iterable[Served]) -> dict[str, str]:
-    """Their names in the broker, which serves them, and in their logs. It deletes what is before a log's start."""
+def served_by(broker: Broker, room: Path, topics: Sequence[Served]) -> dict[str, str]:
+    """Start the broker with these topics, each under its ``name``; it deletes the records before a log's start.
+
+    Returns each topic's name in its log.
+    """
     together, starts, names = room / "together", {}, {}
     for each in topics:
         names[each.name] = each.topic

@@ -183,9 +183,17 @@ def source(path: Path, **options: str) -> PylogDataSource:
 
 def test_the_driver_makes_the_log_if_asked_and_finds_what_is_wrong_at_once(tmp_log_dir: Path) -> None:
     schema = schema_of("value string")
-    with pytest.raises(LogNotFound, match=r"no log at .*; correct the path"):
+    for write in ("writer", "streamWriter"):
+        with pytest.raises(LogNotFound, match=r"no log at .*; correct the path, .* option autoCreateTopics"):
+            getattr(source(tmp_log_dir), write)(schema, overwrite=False)
+        assert not tmp_log_dir.exists()
+    tmp_log_dir.mkdir()
+    with pytest.raises(LogNotFound, match=r"is not a log: .* option autoCreateTopics"):
         source(tmp_log_dir).writer(schema, overwrite=False)
-    assert not tmp_log_dir.exists()
+    asked = tmp_log_dir.with_name("asked")
+    source(asked, autoCreateTopics="true").writer(schema, overwrite=False)
+    with Log(asked, create=False) as log:
+        assert log.topics() == ["orders"]
     Log(tmp_log_dir).close()
     with pytest.raises(TopicNotFound, match="no topic 'orders'"):
         source(tmp_log_dir).writer(schema, overwrite=False)

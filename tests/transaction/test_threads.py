@@ -50,7 +50,7 @@ def another_thread_appends(
     def slow(self: ProducerTransactions, *arguments: Any) -> Any:
         if threading.current_thread() is thread:
             is_there.set()
-            go_on.wait()
+            go_on.wait(60)
         return append(self, *arguments)
 
     monkeypatch.setattr(ProducerTransactions, "append", slow)

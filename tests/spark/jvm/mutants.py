@@ -20,8 +20,9 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pylog.codec import read_header
 from pylog.errors import CorruptRecord, FormatVersionError
 from pylog.index.transaction_index import ENTRY, AbortedTransaction
 from pylog.segment.naming import LOG, SEAL, TRANSACTION_INDEX
@@ -99,13 +100,13 @@ class Target:
             (repair_seal if path.suffix == SEAL else repair_batches)(data)
         return path, bytes(data)
 
-    def planned_now(self) -> tuple[dict[str, Any], PartitionRange]:
-        """For Java and Python: a plan that has the sizes that the files have now."""
-        segments = [{**each, "sizeBytes": os.stat(each["path"]).st_size} for each in self.piece["segments"]]
-        published = self.planned.published
-        if not segments[-1]["isClosed"]:
-            published = published._replace(written_end=segments[-1]["sizeBytes"])
-        return {**self.piece, "segments": segments}, replace(self.planned, published=published)
+    def planned_now(self) -> PartitionRange:
+        """The range, of files that have the sizes that they have now."""
+        last = self.piece["segments"][-1]
+        if last["isClosed"]:
+            return self.planned
+        published = self.planned.published._replace(written_end=os.stat(last["path"]).st_size)
+        return replace(self.planned, published=published)
 
 
 def _mutate_any(chance: Random, data: bytearray) -> None:
@@ -187,21 +188,20 @@ def try_mutants(java: JavaReader, all_targets: list[Target], chance: Random, cou
 
 
 def _verdicts(java: JavaReader, mutants: list[tuple[Target, Path, bytes, Asked]]) -> list[tuple[str, str]]:
-    """What Java and Python say of each; they work at the same time. A plan reads transaction indexes, and may refuse them."""
+    """What Java and Python say of each; they work at the same time. A plan reads indexes, and may refuse them."""
     plans = [target.planned_now() for target, *_ in mutants]
     refused: list[str | None] = []
-    for (_, path, _, asked), (piece, its) in zip(mutants, plans, strict=True):
+    for (*_, asked), its in zip(mutants, plans, strict=True):
         refused.append(None)
-        if path.suffix != LOG:
-            try:
-                piece["aborted"] = pieces_of([its])[0]["aborted"]
-            except (CorruptRecord, FormatVersionError) as error:
-                refused[-1] = f"unplanned {error}"
-                continue
-        java.put([piece], **asked._asdict())
+        try:
+            pieces = pieces_of([its])
+        except (CorruptRecord, FormatVersionError) as error:
+            refused[-1] = f"unplanned {error}"
+            continue
+        java.put(pieces, **asked._asdict())
     expected = [
         python_verdict([its], asked.columns, totals=asked.totals)
-        for (*_, asked), (_, its) in zip(mutants, plans, strict=True)
+        for (*_, asked), its in zip(mutants, plans, strict=True)
     ]
     return [(why or java.answer(), says) for why, says in zip(refused, expected, strict=True)]
 
@@ -232,8 +232,9 @@ def _may_differ(target: Target, path: Path, asked: Asked, found: str, expected: 
     there it searches from the segment's start. Bytes after a closed segment's last batch are damage for
     one of them, or both.
 
-    The Java reader begins where the index led the plan. The Python reader compares the index with the batch there, and if
-    they differ, reads from the segment's start, where it may meet other damage.
+    A batch before the plan's first offset may claim, under a right checksum, to reach it. A plan has no transactions that
+    ended before that offset, so only the Python reader knows that the batch is of an aborted one. And it may meet the batch
+    when it searches a segment of Kafka's from the start, after damage.
     """
     kinds = {found.split(maxsplit=1)[0], expected.split(maxsplit=1)[0]}
     if "unplanned" in kinds or kinds == {"corrupt", "unsupported"}:
@@ -243,17 +244,31 @@ def _may_differ(target: Target, path: Path, asked: Asked, found: str, expected: 
         return True
     if has_rows and not asked.columns and not asked.totals and expected.startswith("unsupported"):
         return True
-    starts = [each["startPosition"] for each in target.piece["segments"] if each["path"] == str(path)]
     if has_rows and (at := re.search(r" is damaged at position (\d+)", expected)):
-        return int(at[1]) < max(starts, default=0) or (path.suffix == LOG and int(at[1]) >= len(target.right[path]))
+        return path.suffix == LOG and int(at[1]) >= len(target.right[path])
     if "corrupt" not in kinds or not expected.startswith(("rows", "totals")):
         return False
+    if path.suffix == LOG and _reaches_in(path.read_bytes(), target.right[path], target.planned.start):
+        return True
     if path.with_suffix(SEAL).exists():
         at = re.search(r", position (\d+): ", found)
         return path.suffix == LOG and at is not None and int(at[1]) >= len(target.right[path])
     if target.planned.source.is_kafka:
         return False
     return not re.search(f"CRC |{IN_RECORDS}", found)  # a header that is none, or not the next one
+
+
+def _reaches_in(data: bytes, right: bytes, start: int) -> bool:
+    """Whether a batch of ``data`` begins before ``start`` and claims to reach it, and the one of ``right`` does not."""
+    ends = dict(_offsets(right))
+    return any(first < start <= last and ends.get(first, -1) < start for first, last in _offsets(data))
+
+
+def _offsets(data: bytes) -> Iterator[tuple[int, int]]:
+    """The first and the last offset of each batch."""
+    for position, _ in batch_places(data):
+        header = read_header(data, position)
+        yield header.base_offset, header.last_offset
 
 
 def main() -> None:

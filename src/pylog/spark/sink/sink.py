@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from pylog.clock import Clock, SystemClock
-from pylog.errors import ConfigError, PylogError
+from pylog.errors import ConfigError, LogNotFound, PylogError
 from pylog.interrupts import own, suppress
 from pylog.spark.sink.columns import check_columns, tables
 from pylog.spark.sink.commit import SinkCommit
@@ -72,13 +72,23 @@ class Sink:
             )
         check_columns(schema, options.topic)
         sink = cls(options)
-        with closing(sink.open(create=options.auto_create_topics)) as log:
+        with closing(sink._open_or_create()) as log:
             log.manager.require_writable()
             if options.topic is not None:
                 partitioner = ProducerConfig(**options.producer).partitioner
                 topic = log.manager.topic_to_send_to(options.topic)
                 partitioner.key_hash(options.topic, topic.config.partitioner)  # may refuse
         return sink
+
+    def _open_or_create(self) -> Log:
+        try:
+            return self.open(create=self.options.auto_create_topics)
+        except own(LogNotFound) as error:
+            if self.options.auto_create_topics:  # a file is there
+                raise
+            raise LogNotFound(
+                f"{error}; or set the option autoCreateTopics, which creates one", **error.facts
+            ) from error
 
     def open(self, *, create: bool = False) -> Log:
         from pylog.log import Log
