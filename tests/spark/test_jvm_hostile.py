@@ -6,6 +6,7 @@ import os
 import shutil
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
@@ -132,7 +133,12 @@ def test_a_flipped_bit_is_named(java: JavaReader, log: Log) -> None:
     assert found.startswith(
         f"corrupt {TOPIC}-0 is damaged at offset 0, file {path}, position 0: batch at offset 0: CRC "
     )
-    assert java.ask(planned_pieces(log), []).startswith("corrupt "), "counting checks as much"
+    assert java.ask(planned_pieces(log), []).startswith("rows 40 "), (
+        "where the seal shows the offsets, none looks there"
+    )
+    assert java.ask(planned_pieces(log), [], trustHeaders=False).startswith("corrupt ")
+    path.with_suffix(SEAL).unlink()
+    assert java.ask(planned_pieces(log), []).startswith("corrupt "), "without a seal, counting checks as much"
     assert java.ask(planned_pieces(log), totals=True).startswith("corrupt ")
 
 
@@ -140,6 +146,39 @@ def test_a_flipped_bit_is_named(java: JavaReader, log: Log) -> None:
 def test_the_seal_finds_what_no_checksum_covers(java: JavaReader, log: Log, byte: int) -> None:
     flip(Path(log.path, f"{TOPIC}-0", f"{0:020}{LOG}"), byte)
     assert java.ask(planned_pieces(log), []).startswith("corrupt ")
+
+
+def test_a_count_is_right_or_an_error_whatever_bit_of_a_header_is_flipped(java: JavaReader, tmpfs_dir: Path) -> None:
+    """Also of a marker, and of batches in and outside of an aborted transaction."""
+    with Log(tmpfs_dir / "log") as log:
+        log.create_topic(TOPIC, segment_bytes=1_024)
+        with Producer(log, transactional_id="id") as aborted, Producer(log, linger_ms=0) as producer:
+            aborted.init_transactions()
+            for number in range(3):
+                aborted.begin_transaction()
+                aborted.send(TOPIC, b"aborted", timestamp_ms=1000)
+                aborted.flush()
+                if number < 2:
+                    aborted.commit_transaction() if number else aborted.abort_transaction()
+                for offset in range(4):
+                    producer.send(TOPIC, b"%d" % offset, timestamp_ms=1000).result()
+            aborted.abort_transaction()
+    path = tmpfs_dir / "log" / f"{TOPIC}-0" / f"{0:020}{LOG}"
+    assert path.with_suffix(SEAL).exists()
+    right, found = path.read_bytes(), Counter[str]()
+    for level in ("read_committed", "read_uncommitted"):
+        pieces = planned_pieces(log, isolationLevel=level)
+        wanted = java.ask(pieces, [], trustHeaders=False)
+        for start, _ in headers(path):
+            for bit in range(21 * 8, 61 * 8):
+                data = bytearray(right)
+                data[start + bit // 8] ^= 1 << bit % 8
+                path.write_bytes(data)
+                count = java.ask(pieces, [])
+                found[count.split()[0]] += 1
+                assert count == wanted or count.startswith("corrupt "), (level, start, bit)
+        path.write_bytes(right)
+    assert min(found["rows"], found["corrupt"]) > 1000
 
 
 @pytest.mark.parametrize("spans", [[(4, 8), (0, 30)], [(4, 8), (10, 12), (0, 30), (32, 33)]])

@@ -3,6 +3,7 @@ package pylog.spark;
 import java.io.Closeable;
 import java.io.IOException;
 import java.util.List;
+import java.util.function.Predicate;
 import pylog.spark.SegmentBatches.Taken;
 
 /**
@@ -11,6 +12,7 @@ import pylog.spark.SegmentBatches.Taken;
  */
 final class PieceBatches implements Closeable {
   private final Piece piece;
+  private final Predicate<BatchHeader> isByHeader;
   private final PieceFiles files;
   private final AbortedTransactions aborted;
   private long offset;
@@ -20,7 +22,13 @@ final class PieceBatches implements Closeable {
 
   /** {@code DataLossException} if the piece's directory is not the planned one. */
   PieceBatches(Piece piece) throws IOException {
+    this(piece, header -> false);
+  }
+
+  /** {@code isByHeader}: of which batches only the offsets are wanted: see {@link SegmentBatches}. */
+  PieceBatches(Piece piece, Predicate<BatchHeader> isByHeader) throws IOException {
     this.piece = piece;
+    this.isByHeader = isByHeader;
     files = new PieceFiles(piece);
     aborted = new AbortedTransactions(piece.readCommitted() ? piece.aborted() : List.of());
     offset = piece.start();
@@ -148,7 +156,7 @@ final class PieceBatches implements Closeable {
           null, 0, offset,
           new Damage("the log ends there, but when the query was planned it reached offset " + piece.end()));
     }
-    segment = files.open(current(), offset);
+    segment = files.open(current(), offset, isByHeader);
     isFirst = true;
   }
 

@@ -5,8 +5,8 @@ import pylog.spark.SegmentBatches.Taken;
 
 /**
  * How many records a piece has for the query, and on demand their least and greatest offset and
- * timestamp. The batches are checked as for rows. Their records are decoded only where the headers
- * do not suffice, or are not trusted.
+ * timestamp. Records are decoded only where the headers do not suffice, or are not trusted. Other
+ * batches are checked as for rows, but where a seal shows that their number is right.
  */
 final class PieceCounter {
   private final boolean wantsOffsets;
@@ -32,12 +32,13 @@ final class PieceCounter {
       Piece piece, boolean wantsOffsets, boolean wantsTimestamps, boolean trustHeaders)
       throws IOException {
     PieceCounter counter = new PieceCounter(wantsOffsets, wantsTimestamps, trustHeaders);
-    try (PieceBatches batches = new PieceBatches(piece);
+    try (PieceBatches batches = new PieceBatches(piece, header -> counter.isByOffsets(header, piece));
         Decompressor decompressor = new Decompressor()) {
       Records records = new Records();
       Rows rows = null;
       while (batches.take(true) == Taken.BATCH) {
-        if (counter.addByHeader(batches.header(), piece)) {
+        if (counter.isByHeader(batches.header(), piece)) {
+          counter.addByHeader(batches.header(), piece);
           continue;
         }
         rows = rows == null ? new Rows(false) : rows;
@@ -80,22 +81,27 @@ final class PieceCounter {
   }
 
   /** The greatest timestamp of a header is not taken: a header of another writer may say anything. */
-  private boolean addByHeader(BatchHeader header, Piece piece) {
+  private boolean isByHeader(BatchHeader header, Piece piece) {
     if (!trustHeaders || !header.isCountPossible()) {
       return false;
     }
     if (header.baseOffset() < piece.start() || header.lastOffset() >= piece.end()) {
       return false;
     }
-    if ((wantsOffsets && !header.isDense()) || (wantsTimestamps && header.appendTime() < 0)) {
-      return false;
-    }
+    return (!wantsOffsets || header.isDense()) && (!wantsTimestamps || header.appendTime() >= 0);
+  }
+
+  /** Whether the batch's offsets suffice. An aborted one may look like one outside of a transaction. */
+  private boolean isByOffsets(BatchHeader header, Piece piece) {
+    return piece.aborted().isEmpty() && !wantsTimestamps && isByHeader(header, piece);
+  }
+
+  private void addByHeader(BatchHeader header, Piece piece) {
     count += header.count();
     addOffsets(header.baseOffset(), header.lastOffset());
     if (wantsTimestamps) {
       addTimestamp(header.appendTime(), header.baseOffset(), piece);
     }
-    return true;
   }
 
   private void add(Rows rows, Piece piece) {

@@ -13,6 +13,7 @@ import java.nio.file.attribute.BasicFileAttributes;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.Set;
+import java.util.function.Predicate;
 
 /**
  * Opens a piece's files, and finds out whether they are still those of the plan. The log lives on while
@@ -41,14 +42,17 @@ final class PieceFiles {
     }
   }
 
-  /** The segment's batches. {@code DataLossException} if its file is not the planned one. */
-  SegmentBatches open(Piece.Segment segment, long offset) throws IOException {
+  /**
+   * The segment's batches, of some only the headers. {@code DataLossException} if its file is not the
+   * planned one.
+   */
+  SegmentBatches open(Piece.Segment segment, long offset, Predicate<BatchHeader> isByHeader) throws IOException {
     FileChannel file = openLog(segment, offset);
     try {
       checkSize(segment, file.size(), offset);
       Seal seal = segment.isClosed() ? Seal.read(seal(segment), segment.sizeBytes()) : null;
       checkHome(segment, seal, offset);
-      return new SegmentBatches(segment, file, seal, !piece.isKafka());
+      return new SegmentBatches(segment, file, seal, !piece.isKafka(), isByHeader);
     } catch (IOException | RuntimeException error) {
       file.close();
       throw error;

@@ -4,6 +4,7 @@ import java.io.Closeable;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
+import java.util.function.Predicate;
 import java.util.zip.CRC32C;
 
 /**
@@ -23,6 +24,9 @@ final class SegmentBatches implements Closeable {
   }
 
   private static final int CHUNK_BYTES = 512 << 10;
+  /** From this size on, what is after a header is not read together with it, if only headers are. */
+  private static final int FAR_BYTES = 64 << 10;
+
   private static final int LARGE_BYTES = 4 << 20;
   private static final int BATCH_LIMIT_BYTES = 128 << 20;
 
@@ -31,18 +35,25 @@ final class SegmentBatches implements Closeable {
   private final boolean isDense;
   private final FileChannel file;
   private final long end;
+  private final Predicate<BatchHeader> isByHeader;
 
   private byte[] buffer = new byte[Bytes.SLACK];
   private long bufferStart;
   private int limit;
   private long position;
   private long nextOffset = -1;
+  private int ahead = CHUNK_BYTES;
 
   private BatchHeader header;
   private int from;
 
-  /** Begins at the segment's first batch. {@code isDense}: each batch continues the one before. */
-  SegmentBatches(Piece.Segment segment, FileChannel file, Seal seal, boolean isDense) {
+  /**
+   * Begins at the segment's first batch. {@code isDense}: each batch continues the one before. {@code
+   * isByHeader}: of which batches only the offsets are wanted. Where the seal shows these, no more is read.
+   */
+  SegmentBatches(
+      Piece.Segment segment, FileChannel file, Seal seal, boolean isDense, Predicate<BatchHeader> isByHeader) {
+    this.isByHeader = isByHeader;
     this.segment = segment;
     this.file = file;
     this.seal = seal;
@@ -76,7 +87,10 @@ final class SegmentBatches implements Closeable {
     return header;
   }
 
-  /** Where its bytes are: from {@link #from} on. They stay until a batch is taken with {@code mayMove}. */
+  /**
+   * Where its bytes are, unless only its header was read: from {@link #from} on. They stay until a
+   * batch is taken with {@code mayMove}.
+   */
   byte[] data() {
     return buffer;
   }
@@ -101,6 +115,11 @@ final class SegmentBatches implements Closeable {
     }
     BatchHeader next = headerHere();
     checkHeader(next, true);
+    if (isSealed(next) && isByHeader.test(next)) {
+      ahead = next.sizeBytes() < FAR_BYTES ? CHUNK_BYTES : BatchHeader.BYTES;
+      return taken(next);
+    }
+    ahead = CHUNK_BYTES;
     if (!mayMove && !has(next.sizeBytes())) {
       return Taken.NOT_HERE;
     }
@@ -111,8 +130,21 @@ final class SegmentBatches implements Closeable {
     int to = at + (int) next.sizeBytes();
     checkCrc(next, Bytes.crc32c(buffer, at + BatchHeader.CRC_START, to));
     Marker.check(next, buffer, at, to);
-    header = next;
     from = at;
+    return taken(next);
+  }
+
+  /**
+   * Whether the seal shows which offsets the batch has, and that each has a record for a query. It has a
+   * checksum of the base offsets; a batch ends where the next one begins. Any other flipped bit makes the
+   * header one of a batch that is read whole.
+   */
+  private boolean isSealed(BatchHeader next) {
+    return seal != null && isDense && next.isDense() && !next.isTransactional() && !next.isControl();
+  }
+
+  private Taken taken(BatchHeader next) {
+    header = next;
     position += next.sizeBytes();
     nextOffset = next.lastOffset() + 1;
     return Taken.BATCH;
@@ -314,7 +346,7 @@ final class SegmentBatches implements Closeable {
   }
 
   private void moveOn(int bytes) throws IOException {
-    int room = (int) Math.min(Math.max(bytes, CHUNK_BYTES), end - position);
+    int room = (int) Math.min(Math.max(bytes, ahead), end - position);
     byte[] target = room + Bytes.SLACK > buffer.length ? new byte[room + Bytes.SLACK] : buffer;
     int kept = 0;
     if (position >= bufferStart && position < bufferStart + limit) {
