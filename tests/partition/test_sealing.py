@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from pylog import ProducerRecord
 from pylog.partition import Partition
+from pylog.partition.compact.engine import compact
+from pylog.partition.compact.options import CompactionOptions
 from pylog.partition.write import sealing
 from pylog.segment import AbortedDigest, Seal, SealBuilder, check_seal, read_seal
 from pylog.segment.naming import is_leftover
@@ -159,6 +163,33 @@ def test_a_seal_that_cannot_be_read_is_made_anew(directory: Path, damage: bytes 
     path.write_bytes(damage if damage is not None else bytes([*good[:-1], good[-1] ^ 1]))
     segments_of_one_record(directory, 1)
     assert path.read_bytes() == good
+
+
+def test_a_lost_seal_of_a_segment_with_gaps_inside_of_batches_records_them_again(directory: Path) -> None:
+    """Readers take the number of a batch's records from its offsets if the seal says that there are no gaps."""
+    partition = open_partition(directory, segment_bytes=SEGMENT_BYTES)
+    partition.append([ProducerRecord(b"x", key=key) for key in (b"a", b"b", b"c")], acks=1)
+    partition.append([ProducerRecord(b"x", key=b"b")], acks=1)
+    partition.log.roll()
+    partition.append(one("x"), acks="all")
+    assert compact(partition.log, CompactionOptions()).records_dropped == 1
+    path = file_of(directory, 0, ".seal")
+    assert not sealed(directory).is_dense
+    partition.close()
+    path.unlink()
+    with closing(open_partition(directory, segment_bytes=SEGMENT_BYTES)) as again:
+        again.append(one("x"), acks="all")
+        again.log.roll()
+        while not path.exists():
+            again.append(one("x"), acks=1)
+    assert not sealed(directory).is_dense
+    assert sealed(directory).next_base == 4
+
+
+def sealed(directory: Path) -> Seal:
+    seal = read_seal(OsFileSystem(), str(directory), 0, file_of(directory, 0, ".log").stat().st_size)
+    assert seal is not None
+    return seal
 
 
 def test_a_good_seal_that_differs_from_its_segment_stays_and_accuses_it(directory: Path) -> None:

@@ -199,10 +199,11 @@ class Sealer:
     def _seal(self, base: int) -> Iterator[int]:
         file = self._directory.filesystem.open_readable(self._directory.file_path(base, LOG))
         try:
-            builder, has_markers = SealBuilder(self._directory.home), False
+            builder, has_markers, has_gaps = SealBuilder(self._directory.home), False, False
             scan = SegmentScan(file, 0, file.size(), next_offset=base)
             for position, header in scan:
                 has_markers = has_markers or header.is_control
+                has_gaps = has_gaps or header.count <= header.last_offset_delta  # compacted; its seal was lost
                 front = scan.front(position)
                 builder.add(position, header, front, scan.least_timestamp_ms(position, header))
                 yield header.size_bytes * (_COMPRESSED_COSTS if header.codec else 1)
@@ -210,7 +211,8 @@ class Sealer:
             file.close()
         if scan.problem is not None:
             raise scan.damage()
-        seal = builder.build(aborted=(yield from self._aborted(base)) if has_markers else AbortedDigest(0, 0))
+        aborted = (yield from self._aborted(base)) if has_markers else AbortedDigest(0, 0)
+        seal = builder.build(scan.next_offset if has_gaps else -1, aborted)
         self._compare_index(base, seal)
         put = partial(self._put, base, seal)
         write_seal(self._directory.filesystem, self._directory.path, base, seal, put=put)
