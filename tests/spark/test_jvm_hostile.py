@@ -133,26 +133,40 @@ def test_a_flipped_bit_is_named(java: JavaReader, log: Log) -> None:
     assert found.startswith(
         f"corrupt {TOPIC}-0 is damaged at offset 0, file {path}, position 0: batch at offset 0: CRC "
     )
-    assert java.ask(planned_pieces(log), []).startswith("rows 40 "), (
-        "where the seal shows the offsets, none looks there"
-    )
-    assert java.ask(planned_pieces(log), [], trustHeaders=False).startswith("corrupt ")
+    for columns in ([], ["topic"], ["topic", "partition"], ["offset"]):
+        assert java.ask(planned_pieces(log), columns).startswith("corrupt ")
+    for how in ({"count": True}, {"totals": True}):
+        assert java.ask(planned_pieces(log), **how).startswith("corrupt "), "a batch of one record is read"
+        assert java.ask(planned_pieces(log), **how, trustHeaders=False).startswith("corrupt ")
+
+
+def test_a_count_of_batches_that_a_seal_shows_looks_at_no_record(java: JavaReader, log: Log) -> None:
+    there = log.partition(TOPIC, 0)
+    there.log.roll()
+    there.append([ProducerRecord(b"one"), ProducerRecord(b"two")], acks=1)
+    there.log.roll()
+    path = Path(log.path, f"{TOPIC}-0", f"{40:020}{LOG}")
+    flip(path, 65)
+    assert java.ask(planned_pieces(log), count=True) == "rows 42 0"
+    assert java.ask(planned_pieces(log), count=True, trustHeaders=False).startswith("corrupt ")
+    for columns in ([], ["topic"], ["offset"]):
+        assert java.ask(planned_pieces(log), columns).startswith("corrupt ")
     path.with_suffix(SEAL).unlink()
-    assert java.ask(planned_pieces(log), []).startswith("corrupt "), "without a seal, counting checks as much"
-    assert java.ask(planned_pieces(log), totals=True).startswith("corrupt ")
+    assert java.ask(planned_pieces(log), count=True).startswith("corrupt "), "without a seal, counting checks as much"
 
 
 @pytest.mark.parametrize("byte", range(21))
 def test_the_seal_finds_what_no_checksum_covers(java: JavaReader, log: Log, byte: int) -> None:
     flip(Path(log.path, f"{TOPIC}-0", f"{0:020}{LOG}"), byte)
     assert java.ask(planned_pieces(log), []).startswith("corrupt ")
+    assert java.ask(planned_pieces(log), count=True).startswith("corrupt ")
 
 
-def test_a_count_is_right_or_an_error_whatever_bit_of_a_header_is_flipped(java: JavaReader, tmpfs_dir: Path) -> None:
-    """Also of a marker, and of batches in and outside of an aborted transaction."""
+def test_a_count_is_right_or_an_error_whatever_byte_of_a_header_is_damaged(java: JavaReader, tmpfs_dir: Path) -> None:
+    """Also of a marker, and of batches in and outside of an aborted transaction: a bit, or all bits of the attributes."""
     with Log(tmpfs_dir / "log") as log:
         log.create_topic(TOPIC, segment_bytes=1_024)
-        with Producer(log, transactional_id="id") as aborted, Producer(log, linger_ms=0) as producer:
+        with Producer(log, transactional_id="id") as aborted, Producer(log, linger_ms=60_000) as producer:
             aborted.init_transactions()
             for number in range(3):
                 aborted.begin_transaction()
@@ -161,7 +175,9 @@ def test_a_count_is_right_or_an_error_whatever_bit_of_a_header_is_flipped(java: 
                 if number < 2:
                     aborted.commit_transaction() if number else aborted.abort_transaction()
                 for offset in range(4):
-                    producer.send(TOPIC, b"%d" % offset, timestamp_ms=1000).result()
+                    sent = [producer.send(TOPIC, b"%d" % offset, timestamp_ms=1000) for _ in range(1 + offset % 2)]
+                    producer.flush()
+                    assert all(each.done() for each in sent)
             aborted.abort_transaction()
     path = tmpfs_dir / "log" / f"{TOPIC}-0" / f"{0:020}{LOG}"
     assert path.with_suffix(SEAL).exists()
@@ -169,14 +185,16 @@ def test_a_count_is_right_or_an_error_whatever_bit_of_a_header_is_flipped(java: 
     for level in ("read_committed", "read_uncommitted"):
         pieces = planned_pieces(log, isolationLevel=level)
         wanted = java.ask(pieces, [], trustHeaders=False)
+        assert java.ask(pieces, count=True) == wanted
+        bits = [(byte, 1 << bit) for byte in range(21, 61) for bit in range(8)]
         for start, _ in headers(path):
-            for bit in range(21 * 8, 61 * 8):
+            for byte, mask in [*bits, *((22, mask) for mask in range(1, 256))]:
                 data = bytearray(right)
-                data[start + bit // 8] ^= 1 << bit % 8
+                data[start + byte] ^= mask
                 path.write_bytes(data)
-                count = java.ask(pieces, [])
+                count = java.ask(pieces, count=True)
                 found[count.split()[0]] += 1
-                assert count == wanted or count.startswith("corrupt "), (level, start, bit)
+                assert count == wanted or count.startswith("corrupt "), (level, start, byte, mask)
         path.write_bytes(right)
     assert min(found["rows"], found["corrupt"]) > 1000
 
@@ -271,6 +289,32 @@ def test_links_and_fifos_are_not_followed(java: JavaReader, log: Log, tmp_path: 
     path.unlink()
     os.mkfifo(path)
     assert java.ask(pieces).startswith("failed ")
+    path.unlink()
+    shutil.move(tmp_path / "there", path)
+    seal = path.with_suffix(SEAL)
+    shutil.move(seal, tmp_path / "seal")
+    seal.symlink_to(tmp_path / "seal")
+    assert java.ask(pieces).startswith("failed ")
+    seal.unlink()
+    os.mkfifo(seal)
+    assert java.ask(pieces).startswith("failed ")
+    seal.unlink()
+    assert java.ask(pieces).startswith("rows 40 ")
+    shutil.move(path.parent, tmp_path / "directory")
+    path.parent.symlink_to(tmp_path / "directory")
+    assert java.ask(pieces).startswith("failed ")
+
+
+def test_a_seal_that_is_a_sparse_file_costs_no_memory(classes: Path, log: Log) -> None:
+    """It is no longer than that of so long a segment may be."""
+    path = Path(log.path, f"{TOPIC}-0", f"{0:020}{LOG}")
+    pieces = planned_pieces(log)
+    path.with_suffix(SEAL).write_bytes(b"")
+    os.truncate(path.with_suffix(SEAL), 120 << 20)
+    os.truncate(path, 1 << 30)
+    pieces[0]["segments"][0]["sizeBytes"] = 1 << 30
+    with closing(JavaReader(classes, heap="100m")) as reader:
+        assert reader.ask(pieces).startswith("rows 40 ")
 
 
 def test_a_path_that_the_locale_has_no_letters_for(

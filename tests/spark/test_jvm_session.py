@@ -84,8 +84,7 @@ def test_a_program_gets_a_session_and_errors_that_say_which_python(log: Log, tmp
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     pushes, count, false, missing, again = done.stdout.splitlines()
-    if sys.version_info >= (3, 11):  # PYTHONSAFEPATH
-        assert count == again == str(len(CORNERS))
+    assert count == again == str(len(CORNERS))
     assert pushes == "false"  # PySpark plans a frame once: what one query filters, the next would miss
     assert "/bin/false -m pylog.spark.jvm cannot run: it has ended without a word" in false
     assert "spark.pylog.python, else PYSPARK_PYTHON, names a Python that has pylog" in false

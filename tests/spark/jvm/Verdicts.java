@@ -18,8 +18,9 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
  * Reads pieces, a line of JSON each, and answers a line: {@code rows <count> <CRC-32>} over the wanted
- * columns of all rows, or the kind of error and its message. If the line has {@code "totals": true}:
- * {@code totals <count> <offsets> <timestamps>}, least and greatest. {@code "trustHeaders"} as the option.
+ * columns of all rows, or the kind of error and its message. If the line has {@code "count": true}, as if
+ * for no column, but counted as for an aggregate. If it has {@code "totals": true}: {@code totals <count>
+ * <offsets> <timestamps>}, least and greatest. {@code "trustHeaders"} as the option.
  */
 public final class Verdicts {
   private static final TypeReference<Map<String, Object>> QUESTION = new TypeReference<>() {};
@@ -46,6 +47,9 @@ public final class Verdicts {
         ((List<String>) question.get("columns")).stream().map(Wanted.Column::of).collect(Collectors.toList());
     try {
       boolean trustHeaders = question.get("trustHeaders") == Boolean.TRUE;
+      if (question.get("count") == Boolean.TRUE) {
+        return "rows " + count(pieces, trustHeaders) + " 0";
+      }
       return question.get("totals") == Boolean.TRUE
           ? totals(pieces, trustHeaders)
           : new Verdicts().read(pieces, new Wanted(columns), trustHeaders);
@@ -60,6 +64,14 @@ public final class Verdicts {
     } catch (RuntimeException | Error error) {
       return "crashed " + error + " " + List.of(error.getStackTrace());
     }
+  }
+
+  private static long count(List<Piece> pieces, boolean trustHeaders) throws IOException {
+    long count = 0;
+    for (Piece piece : pieces) {
+      count += PieceCounter.of(piece, false, false, trustHeaders).count();
+    }
+    return count;
   }
 
   private static String totals(List<Piece> pieces, boolean trustHeaders) throws IOException {

@@ -87,7 +87,7 @@ class JavaReader(JavaProcess):
         super().__init__(classes, "pylog.spark.Verdicts", heap)
 
     def ask(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS, **how: bool) -> str:
-        """``rows <count> <CRC-32>``, or an error's kind and message. ``how``: ``totals``, ``trustHeaders=False``."""
+        """``rows <count> <CRC-32>``, or an error's kind and message. ``how``: ``count``, ``totals``, ``trustHeaders=False``."""
         self.put(pieces, columns, **how)
         return self.answer()
 

@@ -1,12 +1,13 @@
 package pylog.spark;
 
 import java.io.IOException;
+import java.util.function.Predicate;
 import pylog.spark.SegmentBatches.Taken;
 
 /**
  * How many records a piece has for the query, and on demand their least and greatest offset and
  * timestamp. Records are decoded only where the headers do not suffice, or are not trusted. Other
- * batches are checked as for rows, but where a seal shows that their number is right.
+ * batches are checked as for rows, except in an aggregate if a seal shows that their number is right.
  */
 final class PieceCounter {
   private final boolean wantsOffsets;
@@ -25,20 +26,32 @@ final class PieceCounter {
   }
 
   /**
-   * Count one piece. {@code CorruptSegmentException}, {@code DataLossException}, {@code
+   * What a query asks of one piece. {@code CorruptSegmentException}, {@code DataLossException}, {@code
    * UnsupportedException}.
    */
   static PieceCounter of(
       Piece piece, boolean wantsOffsets, boolean wantsTimestamps, boolean trustHeaders)
       throws IOException {
     PieceCounter counter = new PieceCounter(wantsOffsets, wantsTimestamps, trustHeaders);
-    try (PieceBatches batches = new PieceBatches(piece, header -> counter.isByOffsets(header, piece));
+    counter.read(piece, header -> counter.isByOffsets(header, piece));
+    return counter;
+  }
+
+  /** How many rows a piece has. Checks every checksum, as a query of rows does; errors as {@link #of}. */
+  static long rows(Piece piece, boolean trustHeaders) throws IOException {
+    PieceCounter counter = new PieceCounter(false, false, trustHeaders);
+    counter.read(piece, header -> false);
+    return counter.count;
+  }
+
+  private void read(Piece piece, Predicate<BatchHeader> isByOffsets) throws IOException {
+    try (PieceBatches batches = new PieceBatches(piece, isByOffsets);
         Decompressor decompressor = new Decompressor()) {
       Records records = new Records();
       Rows rows = null;
       while (batches.take(true) == Taken.BATCH) {
-        if (counter.isByHeader(batches.header(), piece)) {
-          counter.addByHeader(batches.header(), piece);
+        if (isByHeader(batches.header(), piece)) {
+          addByHeader(batches.header(), piece);
           continue;
         }
         rows = rows == null ? new Rows(false) : rows;
@@ -48,14 +61,13 @@ final class PieceCounter {
           while (records.hasMore()) {
             rows.clear();
             records.fill(rows);
-            counter.add(rows, piece);
+            add(rows, piece);
           }
         } catch (Damage damage) {
           throw batches.damaged(batches.header(), damage);
         }
       }
     }
-    return counter;
   }
 
   long count() {

@@ -14,12 +14,15 @@ import java.util.Arrays;
 import java.util.Base64;
 import java.util.Set;
 import java.util.function.Predicate;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Opens a piece's files, and finds out whether they are still those of the plan. The log lives on while
  * a query runs: retention deletes, compaction replaces, a topic is deleted and created again.
  */
 final class PieceFiles {
+  private static final Logger LOGGER = LoggerFactory.getLogger(PieceFiles.class);
   private static final String LOG = ".log";
   private static final int IDENTITY_LIMIT_BYTES = 4096;
 
@@ -50,7 +53,7 @@ final class PieceFiles {
     FileChannel file = openLog(segment, offset);
     try {
       checkSize(segment, file.size(), offset);
-      Seal seal = segment.isClosed() ? Seal.read(seal(segment), segment.sizeBytes()) : null;
+      Seal seal = segment.isClosed() ? readSeal(segment, segment.sizeBytes()) : null;
       checkHome(segment, seal, offset);
       return new SegmentBatches(segment, file, seal, !piece.isKafka(), isByHeader);
     } catch (IOException | RuntimeException error) {
@@ -78,7 +81,7 @@ final class PieceFiles {
       } catch (NoSuchFileException gone) {
         throw lost(offset, segment.path() + " is gone");
       }
-      Seal seal = segment.isClosed() ? null : Seal.read(seal(segment), Integer.MAX_VALUE);
+      Seal seal = segment.isClosed() ? null : readSeal(segment, Integer.MAX_VALUE);
       if (seal != null && !seal.isDense()) {
         throw lost(offset, segment.path() + " was compacted since the query was planned");
       }
@@ -117,6 +120,9 @@ final class PieceFiles {
   private FileChannel openRegular(Path path) throws IOException {
     // a link in pylog's own directory could lead anywhere; opening a FIFO would wait for its writer
     LinkOption[] links = piece.isKafka() ? new LinkOption[0] : new LinkOption[] {LinkOption.NOFOLLOW_LINKS};
+    if (!Files.readAttributes(path.getParent(), BasicFileAttributes.class, links).isDirectory()) {
+      throw new IOException(path.getParent() + " is not a directory");
+    }
     if (!Files.readAttributes(path, BasicFileAttributes.class, links).isRegularFile()) {
       throw new IOException(path + " is not a regular file");
     }
@@ -142,9 +148,18 @@ final class PieceFiles {
     }
   }
 
-  private static Path seal(Piece.Segment segment) {
-    String path = segment.path();
-    return Path.of(path.substring(0, path.length() - LOG.length()) + ".seal");
+  /** A segment's seal; null if it has none. A damaged or newer one is logged, and counts as absent. */
+  private Seal readSeal(Piece.Segment segment, long segmentBytes) throws IOException {
+    String log = segment.path();
+    Path path = Path.of(log.substring(0, log.length() - LOG.length()) + ".seal");
+    try (FileChannel file = openRegular(path)) {
+      return Seal.read(file, segmentBytes);
+    } catch (NoSuchFileException absent) {
+      return null;
+    } catch (Damage damage) {
+      LOGGER.warn("{}: {}; reading on without it", path, damage.getMessage());
+      return null;
+    }
   }
 
   private byte[] identityNow() throws IOException {

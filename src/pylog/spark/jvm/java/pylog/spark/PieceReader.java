@@ -48,7 +48,7 @@ public final class PieceReader implements PartitionReader<ColumnarBatch> {
     while (counted == 0 && number < pieces.size()) {
       Piece piece = pieces.get(number++);
       columns.begin(piece);
-      counted = PieceCounter.of(piece, false, false, trustHeaders).count();
+      counted = PieceCounter.rows(piece, trustHeaders);
     }
     int found = (int) Math.min(counted, COUNTED_MAX);
     counted -= found;

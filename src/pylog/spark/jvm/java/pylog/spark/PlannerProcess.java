@@ -29,6 +29,12 @@ final class PlannerProcess {
   private static final int QUESTION_BYTES_MAX = 16 << 20;
   private static final int ANSWER_BYTES_MAX = 256 << 20;
   private static final int SAID_CHARS = 4000;
+  /** As {@code -m pylog.spark.jvm}, but a file of the working directory is no module of it. */
+  private static final String PROGRAM =
+      "import sys\n"
+          + "if sys.path[:1] == ['']: del sys.path[0]\n"
+          + "import runpy\n"
+          + "runpy.run_module('pylog.spark.jvm', run_name='__main__')";
   private static final Logger LOG = LoggerFactory.getLogger("pylog.spark");
   private static final ReentrantLock TURN = new ReentrantLock(true);
 
@@ -45,7 +51,7 @@ final class PlannerProcess {
   /** The interpreter, and what it finds modules by beside its own: empty for nothing. */
   record Python(String interpreter, String path) {
     List<String> command() {
-      return List.of(interpreter, "-m", "pylog.spark.jvm");
+      return List.of(interpreter, "-c", PROGRAM);
     }
   }
 
@@ -53,7 +59,6 @@ final class PlannerProcess {
     this.python = python;
     ProcessBuilder builder = new ProcessBuilder(python.command());
     Map<String, String> environment = builder.environment();
-    environment.put("PYTHONSAFEPATH", "1"); // a file of the working directory is no module of it
     if (!python.path().isEmpty()) {
       environment.merge("PYTHONPATH", python.path(), (old, mine) -> mine + ":" + old);
     }
@@ -118,8 +123,8 @@ final class PlannerProcess {
 
   private static String cannot(Python python, String why) {
     return "the planner "
-        + String.join(" ", python.command())
-        + " cannot run: "
+        + python.interpreter()
+        + " -m pylog.spark.jvm cannot run: "
         + why
         + "; spark.pylog.python, else PYSPARK_PYTHON, names a Python that has pylog"
         + " (pylog.spark.session_builder() sets it)";

@@ -4,19 +4,14 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.NoSuchFileException;
-import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.zip.CRC32C;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * What the bytes of a closed segment must be: where each batch begins, and the CRC-32C of its first 21
  * bytes, which the batch's own CRC leaves out. So a flipped length can't hide the batches after it.
  */
 final class Seal {
-  private static final Logger LOGGER = LoggerFactory.getLogger(Seal.class);
   private static final long MAGIC = 0x50594c475345414cL; // "PYLGSEAL"
   private static final int VERSION = 1;
   private static final int HAS_TIMES = 1;
@@ -50,16 +45,19 @@ final class Seal {
     this.crcs = crcs;
   }
 
-  /** The seal at a path; null if there is none. A damaged or newer one is logged, and counts as absent. */
-  static Seal read(Path path, long segmentBytes) throws IOException {
-    try (FileChannel file = FileChannel.open(path)) {
-      return decode(contents(file, segmentBytes));
-    } catch (NoSuchFileException absent) {
-      return null;
-    } catch (Damage damage) {
-      LOGGER.warn("{}: {}; reading on without it", path, damage.getMessage());
-      return null;
+  /** The seal in a file, that of a segment of so many bytes. {@code Damage} also if it is a newer one. */
+  static Seal read(FileChannel file, long segmentBytes) throws IOException, Damage {
+    long segment = Math.min(segmentBytes, Integer.MAX_VALUE);
+    long limit = homeStart(segment / BatchHeader.BYTES + 1, segment, KNOWN_FLAGS) + HOME_LIMIT_BYTES;
+    long size = file.size();
+    if (size > limit) { // a sparse file claims any size
+      throw new Damage("a seal of " + size + " bytes, one of a segment of " + segment + " bytes has at most " + limit);
     }
+    byte[] front = front(file, BODY_START); // a file that cannot be a seal is not read whole
+    if (front.length < BODY_START || Bytes.int64(front, 0) != MAGIC) {
+      throw new Damage("not a seal: " + front.length + " bytes without its magic");
+    }
+    return decode(front(file, (int) size));
   }
 
   boolean isDense() {
@@ -89,23 +87,18 @@ final class Seal {
     return number >= 0 && Bytes.crc32c(data, at, at + BatchHeader.CRC_START) == crcs[number];
   }
 
-  private static byte[] contents(FileChannel file, long segmentBytes) throws IOException, Damage {
-    long segment = Math.min(segmentBytes, Integer.MAX_VALUE);
-    long limit = homeStart(segment / BatchHeader.BYTES + 1, segment, KNOWN_FLAGS) + HOME_LIMIT_BYTES;
-    long size = file.size();
-    if (size > limit) { // a sparse file claims any size
-      throw new Damage("a seal of " + size + " bytes, one of a segment of " + segment + " bytes has at most " + limit);
-    }
-    ByteBuffer data = ByteBuffer.allocate((int) size);
-    while (data.hasRemaining() && file.read(data) >= 0) {
+  /** Its first bytes, fewer if it ends before. */
+  private static byte[] front(FileChannel file, int bytes) throws IOException {
+    ByteBuffer data = ByteBuffer.allocate(bytes);
+    while (data.hasRemaining() && file.read(data, data.position()) >= 0) {
       continue;
     }
-    return Arrays.copyOf(data.array(), data.position());
+    return data.hasRemaining() ? Arrays.copyOf(data.array(), data.position()) : data.array();
   }
 
   private static Seal decode(byte[] data) throws Damage {
-    if (data.length < BODY_START || Bytes.int64(data, 0) != MAGIC) {
-      throw new Damage("not a seal: " + data.length + " bytes without its magic");
+    if (data.length < BODY_START) {
+      throw new Damage("not a seal: " + data.length + " bytes");
     }
     CRC32C crc = new CRC32C();
     crc.update(data, 0, HEAD_BYTES);

@@ -137,10 +137,16 @@ final class SegmentBatches implements Closeable {
   /**
    * Whether the seal shows which offsets the batch has, and that each has a record for a query. It has a
    * checksum of the base offsets; a batch ends where the next one begins. Any other flipped bit makes the
-   * header one of a batch that is read whole.
+   * header one of a batch that is read whole. A batch of one record is read in any case: without two of
+   * its bits a transaction's marker looks like one.
    */
   private boolean isSealed(BatchHeader next) {
-    return seal != null && isDense && next.isDense() && !next.isTransactional() && !next.isControl();
+    return seal != null
+        && isDense
+        && next.isDense()
+        && next.count() > 1
+        && !next.isTransactional()
+        && !next.isControl();
   }
 
   private Taken taken(BatchHeader next) {
