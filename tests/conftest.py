@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,7 +107,9 @@ def pytest_report_header() -> str:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.args_source is not config.ArgsSource.ARGS:  # all tests, not those that somebody names
+        leave_to_engines(items)
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
@@ -115,6 +118,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ON_SPARK.update(item.path for item in items if item.get_closest_marker("spark") is not None)
     if SHARED:  # the longest first, so that the runs end together: Spark's tests, which one run must take all
         items.sort(key=lambda item: item.path not in ON_SPARK)
+
+
+def leave_to_engines(items: list[pytest.Item]) -> None:
+    """Of tests marked ``one_in(n)`` this run has one in n, others with each seed; the engines' run has all."""
+    families = Counter[str]()
+    for item in items:
+        if mark := item.get_closest_marker("one_in"):
+            family, *_ = item.nodeid.partition("[")
+            if (zlib.crc32(family.encode()) + families[family] + RUN_SEED) % mark.args[0]:
+                item.add_marker(pytest.mark.engine)
+            families[family] += 1
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,3 +22,33 @@ def test_the_files_on_spark_are_of_one_run(monkeypatch: pytest.MonkeyPatch) -> N
     assert (conftest.claim_of(here), conftest.claim_of(beside)) == ("test_sharing.py", "codec test_batch.py")
     monkeypatch.setattr(conftest, "ON_SPARK", {here, beside})
     assert conftest.claim_of(here) == conftest.claim_of(beside) == "spark"
+
+
+class Named:
+    """A test of pytest's, as far as ``leave_to_engines`` looks at it."""
+
+    def __init__(self, nodeid: str, one_in: int | None) -> None:
+        self.nodeid = nodeid
+        self.marks = [] if one_in is None else [pytest.mark.one_in(one_in)]
+
+    def get_closest_marker(self, name: str) -> Any:
+        return next((mark.mark for mark in self.marks if mark.name == name), None)
+
+    def add_marker(self, mark: Any) -> None:
+        self.marks.append(mark)
+
+
+def test_of_tests_that_take_long_each_run_has_some_and_all_runs_together_have_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [*(f"a.py::test_one[{number}]" for number in range(8)), "a.py::test_two", "b.py::test_one[0]"]
+    had = []
+    for seed in range(4):
+        monkeypatch.setattr(conftest, "RUN_SEED", seed)
+        items: list[Any] = [*(Named(name, 4) for name in names), Named("c.py::test_short", None)]
+        conftest.leave_to_engines(items)
+        left = [item.nodeid for item in items if item.get_closest_marker("engine") is None]
+        assert left.pop() == "c.py::test_short"
+        assert sum("a.py::test_one" in name for name in left) == 2
+        had += left
+    assert sorted(had) == sorted(names)

@@ -30,6 +30,7 @@ def tiny(name: str, directory: Path, without: tuple[str, ...] = SLOW_TO_START) -
     return run(WORKLOADS[name], directory, Scale(SMOKE_SHARE), 1, without=without)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "name",

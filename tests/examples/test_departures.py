@@ -105,6 +105,7 @@ def test_a_process_that_fails_ends_the_others_and_is_named(tmp_path: Path) -> No
         run_both(str(tmp_path / "log"))
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.spark
 @pytest.mark.processes
 @pytest.mark.slow

@@ -151,6 +151,7 @@ def test_consumers_of_a_group_read_everything_and_commit_forwards_in_every_order
     assert in_all_orders(lambda strategy: read_together(CALLS[name], strategy), 1) > 10
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.slow
 def test_groups_are_deleted_and_read_in_every_order_with_two_preemptions(seed: int) -> None:
     """One of the five in each run."""

@@ -139,11 +139,13 @@ def test_a_prefix_recovers_exactly_its_whole_batches(tmpfs_dir: Path, seed: int,
     assert recover_all(tmpfs_dir / "t-0", lengths, with_slots=True, torn_indexes=False) == len(lengths)
 
 
+@pytest.mark.one_in(4)
 def test_a_prefix_recovers_without_commit_slots_too(tmpfs_dir: Path, seed: int, quiet: None) -> None:
     lengths = near_the_ends(seed, 1000)
     assert recover_all(tmpfs_dir / "t-0", lengths, with_slots=False, torn_indexes=False) == len(lengths)
 
 
+@pytest.mark.one_in(4)
 def test_a_prefix_recovers_with_torn_indexes_too(tmpfs_dir: Path, seed: int, quiet: None) -> None:
     lengths = near_the_ends(seed, 1000)
     assert recover_all(tmpfs_dir / "t-0", lengths, with_slots=True, torn_indexes=True) == len(lengths)

@@ -109,6 +109,7 @@ def fetch_one(partition: Partition, offset: int) -> bytes:
         cursor = fetched.cursor
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.slow
 def test_every_flipped_bit_of_a_sealed_segment_is_found_at_its_position(directory: Path) -> None:
     filesystem = lay_out(directory, sealed=True)
@@ -161,6 +162,7 @@ def test_a_record_behind_a_damaged_last_offset_is_read_whatever_the_size_of_the_
     assert [record.offset for record in partition.read(63, max_records=1, max_bytes=1)] == [63]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_every_flipped_bit_of_a_sealed_segment_is_found_at_its_offset(directory: Path) -> None:
@@ -209,6 +211,7 @@ def test_flipped_bits_of_an_active_segment_are_found_in_order_but_for_the_leader
     assert found + epochs == len(sample)
 
 
+@pytest.mark.one_in(4)
 def test_a_flipped_offset_in_an_active_segment_never_passes_for_another_record(directory: Path) -> None:
     """Whatever single bit of a base offset is wrong, reading any offset gives the record of that offset or an error."""
     filesystem = lay_out(directory, sealed=False)

@@ -24,7 +24,8 @@ from pylog.storage import OsFileSystem
 from tests.partition.logs import append_encoded, batch, batch_of_size, everything, log_file, open_partition
 from tests.storage.filesystems import InMemory
 
-pytestmark = pytest.mark.slow  # together; and no record is decoded, so that once is enough
+# no record is decoded, so that one codec is enough
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(4)]
 SEGMENT_BYTES, SECTOR_BYTES = 65_536, 512
 SECTORS = SEGMENT_BYTES // SECTOR_BYTES
 SIZES = pytest.mark.parametrize("batch_bytes", [1024, 512])

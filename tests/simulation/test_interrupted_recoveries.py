@@ -103,6 +103,7 @@ def assert_whole_and_goes_on(log: Log) -> None:
     assert [record.value[:2] for record in records[-3:]] == [b"20", b"21", b"22"]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_dead_writers_tail_is_repaired_after_two_errors_at_any_steps(whole: bool, seed: int) -> None:
     """The first left the segment ahead of what was published, so the next attempt recovered, and the second cut that short."""
@@ -119,6 +120,7 @@ def test_a_dead_writers_tail_is_repaired_after_two_errors_at_any_steps(whole: bo
     assert first > 50
 
 
+@pytest.mark.one_in(4)
 def test_a_recovery_within_one_boot_that_is_cut_short_at_any_step_is_finished_by_the_next_writer() -> None:
     """It left the epoch checkpoint ahead of the log, and a closed segment's time index without entries, for ever."""
     _, steps = append_while(with_a_wrong_index(), set(), 1)

@@ -7,7 +7,7 @@ import pytest
 from pylog import Consumer, Log, Producer, TopicPartition
 from pylog.testing.machine import Machine, for_every_kill, for_every_power_loss
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(4)]
 
 ROOT = "/log"
 PARTITION = TopicPartition("data", 0)
@@ -88,7 +88,6 @@ def test_a_kill_at_any_step_loses_nothing(seed: int) -> None:
     assert for_every_kill(machine, log.maintain, lambda left: check(left, expected)) > 60
 
 
-@pytest.mark.engine  # a quarter of a minute
 def test_a_loss_of_power_at_any_step_loses_nothing(seed: int) -> None:
     machine = staged(seed)
     log = machine.process().open_log(ROOT)

@@ -20,7 +20,7 @@ from tests.simulation.races import (
     systematically,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(4)]
 
 
 @pytest.mark.parametrize("first", OPERATIONS)

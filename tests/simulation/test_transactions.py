@@ -16,7 +16,7 @@ from tests.simulation.transactions_oracle import OFFSETS, Seen, torn, visible, w
 from tests.simulation.transactions_schedules import RACES, Exploration, Programs, a_share, take_overs
 from tests.simulation.transactions_stalls import NEVER, stall, stalls
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(4)]
 
 every_workload = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
 
@@ -46,7 +46,7 @@ def test_a_transaction_is_whole_or_absent_whatever_the_system_refuses(workload: 
 def test_a_transaction_is_whole_or_absent_in_every_order_of_steps(programs: Programs, seed: int) -> None:
     found = Exploration(programs, seed).explore(a_share(seed, 0.05, 0.03))
     assert found.problems == []
-    assert found.crashes > 5
+    assert found.crashes > 3  # two of them without a preemption
 
 
 def test_a_transaction_is_whole_or_absent_if_another_producer_takes_over_at_any_step(seed: int) -> None:

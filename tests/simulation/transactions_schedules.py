@@ -335,9 +335,17 @@ class Exploration:
 
 
 def a_share(seed: int, *shares: float) -> Callable[[int, int], bool]:
-    """Takes these shares of the points on each level, drawn by the seed."""
+    """Takes these shares of the points on each level, one in every so many; the seed says where it begins."""
     random = Random(seed)
-    return lambda level, _: random.random() < shares[level]
+    owed = [random.random() for _ in shares]
+
+    def takes(level: int, _: int) -> bool:
+        owed[level] += shares[level]
+        is_taken = owed[level] >= 1
+        owed[level] -= is_taken
+        return is_taken
+
+    return takes
 
 
 def part_of_all(number: int, parts: int) -> Callable[[int, int], bool]:

@@ -69,6 +69,7 @@ def bomb(codec: int) -> bytes:
     return zstandard.ZstdCompressor().compress(zeros * 200)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_a_bomb_costs_no_more_than_the_limit(small: JavaReader, tmpfs_dir: Path, codec: int) -> None:
     with Log(tmpfs_dir / "log") as log:

@@ -50,9 +50,8 @@ def test_golden_directories(java: JavaReader, golden: str, level: str, pieces: i
     assert java.ask(pieces_of(ranges)) == plain_verdict(DATA / golden / "log", ranges)
 
 
-@pytest.mark.parametrize(
-    "seed", [number if number < 6 else pytest.param(number, marks=pytest.mark.engine) for number in range(20)]
-)
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("seed", range(20))
 def test_random_logs(java: JavaReader, tmpfs_dir: Path, seed: int) -> None:
     """Ten each, whole and in pieces that begin and end inside of batches, with all columns and with some."""
     chance, rows = Random(seed), 0

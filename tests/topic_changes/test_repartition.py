@@ -341,6 +341,7 @@ def test_what_is_refused_changes_nothing(tmp_log_dir: Path) -> None:
         assert not list(tmp_log_dir.glob("*-future"))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "for_every",
     [

@@ -68,6 +68,7 @@ def test_random_transactions_of_three_producers(root: Path, seed: int, round_: i
         check(root, it)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.slow
 def test_the_same_in_segments_of_a_few_batches(root: Path, seed: int) -> None:
     with Log(root) as log:

@@ -159,6 +159,7 @@ def seen_of(stage: Stage, values: dict[int, str]) -> dict[int, str]:
     return seen
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(
     "values",
