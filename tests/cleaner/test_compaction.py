@@ -94,6 +94,25 @@ def test_the_lags_decide_too_and_the_active_segment_is_closed_for_it(log: Log, c
     assert step(log).kept == "nothing is dirty"
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_segment_whose_first_records_were_deleted_is_closed_and_compacted_in_time(
+    log: Log, tmp_log_dir: Path, clock: ManualClock, closed: bool
+) -> None:
+    log.create_topic("t", max_compaction_lag_ms=5000, min_cleanable_dirty_ratio=1, cleanup_policy="compact")
+    os.utime(tmp_log_dir / ".pylog" / "topics" / "t.json", (0, 0))  # the options are old
+    put(log, *"aaaaaa")
+    if closed:
+        log.partition("t", 0).log.roll()
+    log.delete_records(TopicPartition("t", 0), 3)
+    assert step(log).kept == ("too little is dirty" if closed else "nothing is dirty")
+    clock.advance(4 * DAY_MS / 1000)
+    would = step(log, dry_run=True)
+    assert would.rules == ("max_compaction_lag_ms",)
+    assert would.overdue_ms == 4 * DAY_MS - 5000
+    assert step(log).rules == ("max_compaction_lag_ms",)
+    assert keys(log) == [(5, "a")]
+
+
 def test_too_little_memory_is_a_problem_that_is_said(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise MemoryError

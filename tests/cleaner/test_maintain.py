@@ -12,6 +12,7 @@ import pytest
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.cleaner.report import PartitionMaintenance
 from pylog.errors import ConfigError, ReadOnlyLog, TopicNotFound
+from pylog.log import cleaner_of
 from pylog.testing import ManualClock
 from tests.partition.logs import snapshot_of
 
@@ -142,6 +143,21 @@ def test_a_producer_rolls_too(small: Log) -> None:
         for _ in range(20):
             producer.send("t", VALUE).result()
     assert offsets(small, "t")[0] == 14
+
+
+def test_what_is_known_of_a_deleted_topic_is_forgotten(small: Log) -> None:
+    facts = small.manager.part(cleaner_of)._facts
+    for name in ("stays", "goes"):
+        small.create_topic(name, retention_ms=1000, **SMALL)
+        fill(small, name, 4)
+    small.maintain()
+    both = {TopicPartition("stays", 0), TopicPartition("goes", 0)}
+    assert facts._closed.keys() == facts._newest.keys() == both
+    small.delete_topic("goes")
+    small.maintain(["stays"])  # which does not look at the others
+    assert facts._closed.keys() == both
+    small.maintain()
+    assert facts._closed.keys() == facts._newest.keys() == {TopicPartition("stays", 0)}
 
 
 # Clocks

@@ -31,11 +31,11 @@ from pylog.cleaner.step import Step, Target
 from pylog.errors import InvalidPartition, PylogError, StorageFull, TopicNotFound
 from pylog.interrupts import own, suppress
 from pylog.manager.changes import drop_left_copies
+from pylog.model import TopicPartition
 
 if TYPE_CHECKING:
     from pylog.catalog import TopicDescription
     from pylog.manager.manager import LogManager
-    from pylog.model import TopicPartition
     from pylog.partition.commit_slots import CommitState
     from pylog.partition.partition_log import PartitionLog
 
@@ -98,6 +98,8 @@ class Cleaner:
             targets = [target for topic in described for target in self._targets(topic, now_ms, dry_run)]
             more, log = self._keep_bound(max_bytes, targets, {(each.topic, each.partition): each for each in done})
             done += more
+        if not topics:
+            self._facts.forget_others({TopicPartition(each.name, number) for each in described for number in each.numbers})
         return MaintenanceReport(dry_run, tuple(done), unlimited, log)
 
     def _with_own_options(self, topic: TopicDescription, *, dry_run: bool) -> TopicDescription:

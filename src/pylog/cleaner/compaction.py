@@ -79,7 +79,7 @@ class Compaction:
         partition, config = target.partition, target.config
         if _is_overdue(facts.segments[-1], facts, config, target.now_ms):
             if target.dry_run:  # what would be left can't be told before
-                since_ms = _first_ms(partition, facts.segments[-1].base_offset) + config.max_compaction_lag_ms
+                since_ms = _first_ms(facts, facts.segments[-1]) + config.max_compaction_lag_ms
                 return _report(target, facts)._replace(rules=(BY_LAG,), overdue_ms=target.overdue_ms(since_ms))
             partition.roll()
             facts = self._look(partition)
@@ -133,7 +133,7 @@ def _due(dirty: list[Segment], facts: PartitionFacts, config: TopicConfig, now_m
     """By sizes and the first records alone: cheap, and never "no" if something is due."""
     for segment in dirty:
         if _is_overdue(segment, facts, config, now_ms):
-            return _Due(BY_LAG, _first_ms(facts.partition, segment.base_offset) + config.max_compaction_lag_ms)
+            return _Due(BY_LAG, _first_ms(facts, segment) + config.max_compaction_lag_ms)
     clean_bytes = sum(segment.size_bytes for segment in facts.segments[: -1 - len(dirty)])
     for segment, dirty_bytes in zip(dirty, accumulate(segment.size_bytes for segment in dirty), strict=True):
         if dirty_bytes > config.min_cleanable_dirty_ratio * (clean_bytes + dirty_bytes):
@@ -145,14 +145,15 @@ def _is_overdue(segment: Segment, facts: PartitionFacts, config: TopicConfig, no
     """Whether the segment's first record waits for longer than ``max_compaction_lag_ms``, as in Kafka."""
     if config.max_compaction_lag_ms == INT64_MAX or not segment.size_bytes:
         return False
-    first_ms = _first_ms(facts.partition, segment.base_offset)
+    first_ms = _first_ms(facts, segment)
     return 0 <= first_ms < now_ms - config.max_compaction_lag_ms
 
 
-def _first_ms(partition: PartitionLog, offset: int) -> int:
-    """The time of the first batch from ``offset`` on; -1 if it is gone, or has no time."""
+def _first_ms(facts: PartitionFacts, segment: Segment) -> int:
+    """The time of the first batch with records of the segment that are not deleted; -1 if it is gone, or has no time."""
+    offset = max(segment.base_offset, facts.state.log_start_offset)
     try:
-        for fetched in partition.reader.fetches(offset, INT64_MAX, max_bytes=1):
+        for fetched in facts.partition.reader.fetches(offset, INT64_MAX, max_bytes=1):
             for view in fetched.batches:
                 return view.header.max_timestamp_ms
     except own(OffsetOutOfRange, FileNotFoundError):

@@ -10,6 +10,7 @@ are right. No index is trusted.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import closing
 from itertools import pairwise
 from typing import NamedTuple
@@ -62,6 +63,12 @@ class Facts:
             appended_ms = filesystem.modified_ns(directory.file_path(state.active_base, LOG)) // NS_PER_MS
         active = Segment(state.active_base, state.log_end_offset, state.written_end, appended_ms, is_active=True)
         return PartitionFacts(partition, state, _with_rising_times([*closed, active]))
+
+    def forget_others(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget all partitions but these: the others are gone."""
+        for known in self._closed, self._newest:
+            for name in [name for name in list(known) if name not in partitions]:
+                known.pop(name, None)
 
     def newest_ms(self, facts: PartitionFacts, number: int, config: TopicConfig, now_ms: int) -> int | None:
         """See ``retention.NewestMs``. ``CorruptSegment`` if a damaged segment does not tell."""
