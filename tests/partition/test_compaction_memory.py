@@ -15,8 +15,8 @@ from pylog.codec.key_map import ENTRY_BYTES
 from pylog.codec.records import RecordEncoder
 from pylog.errors import StorageError
 from pylog.partition import Partition
+from pylog.partition.cleaner_checkpoint import read_first_dirty
 from pylog.partition.compact import engine
-from pylog.partition.compact.checkpoint import read_first_dirty
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions
 from tests.partition.logs import START_MS, append_encoded, open_partition

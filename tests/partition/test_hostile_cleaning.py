@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pylog.errors import NotAppended, PylogError
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
+from pylog.partition.cleaner_checkpoint import read_first_dirty
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions
 from pylog.segment.naming import CLEANER_CHECKPOINT, CLEANER_LOCK
@@ -176,11 +178,37 @@ def test_no_key_comes_back_by_a_checkpoint_of_which_a_bit_was_flipped(good: Path
         shutil.rmtree(copy)
 
 
-def _compact_until_tombstones_are_gone(directory: Path) -> None:
+@pytest.mark.parametrize("lost", [1, 2, 3, 4])
+def test_no_key_comes_back_if_the_disk_has_lost_segments_that_were_compacted(tmp_path: Path, lost: int) -> None:
+    """It has lost the slots, too: only they tell that these segments were durable."""
+    settings = {"segment_bytes": 1024}  # two records fill a segment, so each stays alone
+    partition = open_partition(tmp_path, **settings)
+    append(partition, b"b", b"to be deleted")
+    for number in range(9):
+        append(partition, b"%d" % number, b"x" * 400)
+    assert compact(partition.log, OPTIONS).cleaned_to == read_first_dirty(partition.log.directory) == 9
+    partition.close()
+    (tmp_path / ".commit").unlink()
+    bases = [int(path.stem) for path in sorted(tmp_path.glob("*.log"))]
+    assert bases == [0, 3, 5, 7, 9]
+    for base in bases[-lost:]:
+        for path in tmp_path.glob(f"{base:020d}.*"):
+            path.unlink()
+    partition = open_partition(tmp_path, **settings)
+    append(partition, b"b", None)
+    assert read_first_dirty(partition.log.directory) == bases[-lost]
+    for number in range(9):
+        append(partition, b"new %d" % number, b"x" * 400)
+    append(partition, b"last", b"active")
+    partition.close()
+    _compact_until_tombstones_are_gone(tmp_path, {b"last": b"active"}, **settings)
+
+
+def _compact_until_tombstones_are_gone(directory: Path, kept: Mapping[bytes, bytes] = KEPT, **settings: Any) -> None:
     clock = ManualClock()
-    partition = open_partition(directory, clock=clock)
+    partition = open_partition(directory, clock=clock, **settings)
     before = table(partition)
-    assert before.items() >= KEPT.items()
+    assert before.items() >= kept.items()
     for _ in range(3):
         compact(partition.log, OPTIONS)
         assert table(partition) == before

@@ -99,7 +99,9 @@ class Cleaner:
             more, log = self._keep_bound(max_bytes, targets, {(each.topic, each.partition): each for each in done})
             done += more
         if not topics:
-            self._facts.forget_others({TopicPartition(each.name, number) for each in described for number in each.numbers})
+            self._facts.forget_others(
+                {TopicPartition(each.name, number) for each in described for number in each.numbers}
+            )
         return MaintenanceReport(dry_run, tuple(done), unlimited, log)
 
     def _with_own_options(self, topic: TopicDescription, *, dry_run: bool) -> TopicDescription:

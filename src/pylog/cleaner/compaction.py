@@ -18,7 +18,7 @@ from pylog.cleaner.step import Target
 from pylog.codec.format import INT64_MAX
 from pylog.errors import OffsetOutOfRange, PylogError
 from pylog.interrupts import own
-from pylog.partition.compact.checkpoint import read_first_dirty
+from pylog.partition.cleaner_checkpoint import read_first_dirty
 from pylog.partition.compact.engine import compact, planned
 from pylog.partition.compact.options import CompactionOptions
 from pylog.partition.compact.swap import SegmentsChanged

@@ -15,7 +15,7 @@ from pylog.errors import CorruptRecord, FormatVersionError, MissingCodec, Offset
 from pylog.interrupts import own
 from pylog.limits import RECORDS_AT_ONCE
 from pylog.model import OffsetAndTimestamp, Record
-from pylog.partition.compact.checkpoint import read_first_dirty
+from pylog.partition.cleaner_checkpoint import read_first_dirty
 
 if TYPE_CHECKING:
     from pylog.manager.manager import LogManager

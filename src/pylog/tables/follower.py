@@ -20,8 +20,8 @@ from pylog.codec.format import INT64_MAX
 from pylog.errors import Closed, CorruptRecord, CorruptSegment, FormatVersionError, OffsetOutOfRange, TopicNotFound
 from pylog.interrupts import own
 from pylog.model import Record, TopicPartition
+from pylog.partition.cleaner_checkpoint import read_first_dirty
 from pylog.partition.commit_slots import CommitState
-from pylog.partition.compact.checkpoint import read_first_dirty
 from pylog.partition.read.cursor import Cursor
 from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
 from pylog.tables.own_records import History

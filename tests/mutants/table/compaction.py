@@ -85,11 +85,19 @@ MUTANTS = (
     ),
     Mutant(
         "a checkpoint of the cleaner is believed without its checksum",
-        "partition/compact/checkpoint.py",
+        "partition/cleaner_checkpoint.py",
         "                if checksum != _checksum(directory, offset):\n",
         "                if checksum is None:\n",
         "a deleted key comes back: its tombstone goes, and the record before it counts as clean",
         (f"{_HOSTILE}::test_no_key_comes_back_by_a_checkpoint_with_any_content",),
+    ),
+    Mutant(
+        "a recovery leaves the cleaner's checkpoint after the end that it has cut to",
+        "partition/repair/recovery.py",
+        "    if read_first_dirty(directory) > end:",
+        "    if False:",
+        "records that get these offsets count as compacted: a tombstone goes, and its key comes back",
+        (f"{_HOSTILE}::test_no_key_comes_back_if_the_disk_has_lost_segments_that_were_compacted",),
     ),
     Mutant(
         "a lookup by time trusts segments that were replaced meanwhile",

@@ -20,9 +20,9 @@ from pylog.errors import ForkedHandle, StorageError
 from pylog.index import AbortedTransaction
 from pylog.interrupts import own
 from pylog.limits import DEFAULT_TIMEOUT_MS
+from pylog.partition.cleaner_checkpoint import read_first_dirty, write_first_dirty
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.compact.batches import LastOfProducer, Rules, clean
-from pylog.partition.compact.checkpoint import read_first_dirty, write_first_dirty
 from pylog.partition.compact.cleaned import CleanedSegment, remove_unfinished
 from pylog.partition.compact.options import CompactionOptions, CompactionReport
 from pylog.partition.compact.plan import ClosedSegment, Plan, groups, plan

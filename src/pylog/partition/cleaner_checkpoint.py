@@ -3,7 +3,8 @@
 Kafka keeps one file for all partitions; here each partition has its own, so that compactions do not wait for one another. If it
 is lost or damaged, everything counts as dirty, which costs time and no record. It is written after the swap: a crash in between
 has the same cost. A greater number than the right one would bring deleted keys back: a tombstone goes after its horizon, and an
-older record of its key would stay. So a checksum protects it, over the topic's id too.
+older record of its key would stay. So a checksum protects it, over the topic's id too, and a recovery that cuts the log below
+it lowers it.
 """
 
 from __future__ import annotations
