@@ -191,6 +191,45 @@ def test_doctor_tells_of_a_compaction_that_is_overdue(log: Log, tmp_log_dir: Pat
     assert log.maintain(dry_run=True).problems == []
 
 
+def test_a_compaction_that_has_been_held_for_a_day_is_a_problem(
+    log: Log, tmp_log_dir: Path, clock: ManualClock
+) -> None:
+    log.create_topic("t", max_compaction_lag_ms=1000, **COMPACTED)
+    os.utime(tmp_log_dir / ".pylog" / "topics" / "t.json", (0, 0))  # the options are old
+    with Producer(log, transactional_id="x", transaction_timeout_ms=20 * DAY_MS) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", VALUE, key=b"open", timestamp_ms=clock.now_ms()).result()
+        put(log, *"abab")
+        clock.advance(3 * DAY_MS / 1000)
+        for dry_run in (False, True):
+            done = step(log, dry_run=dry_run)
+            assert (done.kept, done.held_rule, done.held_ms) == (
+                *("a transaction is open", "max_compaction_lag_ms", 3 * DAY_MS - 1000),
+            )  # fmt: skip
+            assert log.maintain(dry_run=dry_run).problems == [
+                "t-0: compaction has been due for 2 d by max_compaction_lag_ms, but is held: a transaction is open"
+            ]
+        producer.commit_transaction()
+    assert step(log).rules == ("max_compaction_lag_ms",)
+    assert log.maintain(dry_run=True).problems == []
+
+
+def test_a_compaction_that_another_process_holds_up_for_a_day_is_a_problem(
+    log: Log, tmp_log_dir: Path, clock: ManualClock
+) -> None:
+    log.create_topic("t", max_compaction_lag_ms=1000, **COMPACTED)
+    os.utime(tmp_log_dir / ".pylog" / "topics" / "t.json", (0, 0))
+    put(log, *"ababc")
+    clock.advance(3 * DAY_MS / 1000)
+    lock = log.manager.filesystem.lock(f"{log.partition('t', 0).log.directory.path}/{CLEANER_LOCK}")
+    assert lock.try_acquire()
+    (problem,) = log.maintain().problems
+    assert problem.endswith(f"but is held: {IS_BUSY}")
+    lock.close()
+    assert log.maintain().problems == []
+
+
 @pytest.mark.parametrize("call", ["planned", "compact"])
 def test_a_segment_that_retention_deletes_meanwhile_is_no_error(
     log: Log, monkeypatch: pytest.MonkeyPatch, call: str

@@ -257,6 +257,44 @@ def test_an_open_transaction_holds_its_segment(small: Log, clock: ManualClock) -
     assert (only(small).kept, offsets(small, "t")) == ("nothing to delete", (9, 9))
 
 
+def test_doctor_tells_of_a_quiet_partition_that_is_overdue(small: Log, tmp_log_dir: Path, clock: ManualClock) -> None:
+    """All of it is in the active segment, which is due by the time of its last append at the latest."""
+    small.create_topic("t", retention_ms=1000, **SMALL)
+    os.utime(tmp_log_dir / ".pylog" / "topics" / "t.json", (0, 0))  # the options are old
+    fill(small, "t", 1)
+    clock.advance(0.5 * DAY_MS / 1000)
+    assert small.maintain(dry_run=True).problems == []
+    clock.advance(3 * DAY_MS / 1000)
+    (problem,) = small.maintain(dry_run=True).problems
+    assert problem.startswith("t-0: retention has been due for 3 d (")
+    small.maintain()
+    assert small.maintain(dry_run=True).problems == []
+
+
+def test_what_has_been_held_for_a_day_is_a_problem(small: Log, tmp_log_dir: Path, clock: ManualClock) -> None:
+    small.create_topic("t", retention_ms=1000, **SMALL)
+    with Producer(small, transactional_id="x", transaction_timeout_ms=20 * DAY_MS) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", VALUE, timestamp_ms=clock.now_ms())
+        producer.flush()
+        fill(small, "t", 4)
+        clock.advance(3 * DAY_MS / 1000)
+        assert only(small).held_ms == 0  # the options are of now: the clock of the files is the machine's
+        os.utime(tmp_log_dir / ".pylog" / "topics" / "t.json", (0, 0))
+        for dry_run in (True, False):
+            report = small.maintain(dry_run=dry_run)
+            assert [problem for problem in report.problems if problem.startswith("t-0")] == [
+                "t-0: retention has been due for 2 d by time, but is held: open transaction (it begins at offset 0)"
+            ]
+            (done,) = (done for done in report.partitions if done.topic == "t")
+            assert (done.held_rule, done.held_ms, done.rules, done.overdue_ms) == ("time", 3 * DAY_MS - 1000, (), 0)
+        producer.commit_transaction()
+    clock.advance(1)
+    assert only(small).rules == ("time",)
+    assert small.maintain(dry_run=True).problems == []
+
+
 def test_internal_topics_have_no_retention(small: Log, clock: ManualClock) -> None:
     small.create_topic("t")
     fill(small, "t", 1)

@@ -130,6 +130,32 @@ def test_since_when_something_is_due() -> None:
     assert plan(segments(5, 5), retention_ms=1000).due_since_ms is None
 
 
+def test_what_is_over_a_limit_and_held_says_by_which_limit_and_since_when() -> None:
+    old = plan(segments(5, 5, 5), [2000, 3000, NOW_MS], Bounds(0, 15), retention_ms=1000)
+    assert (old.going, old.due_since_ms, old.kept, old.held_rule, old.held_since_ms) == (
+        *(1, 3000, "open transaction", "time", 4000),
+    )  # fmt: skip
+    closed = segments(5, 5, 5, appended_ms=[1000, 2000, 3000])
+    large = plan(closed, (), Bounds(0, 30, 5), retention="consumed", retention_bytes=10)
+    assert (large.going, large.kept, large.held_rule, large.held_since_ms) == (0, "not consumed", "size", 3000)
+    active = plan(segments(5), [2000], Bounds(0, 5), retention_ms=1000)
+    assert (active.roll, active.held_rule, active.held_since_ms) == (False, "time", 3000)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        plan(segments(5, 5), [NOW_MS, NOW_MS], Bounds(0, 0), retention_ms=1000),
+        plan(segments(5, 5), bounds=Bounds(0, 20, 0), retention="consumed"),
+        plan(segments(5, 5), retention_bytes=0),
+        plan(segments(5, 5), [NOW_MS + 1, 0], retention_ms=0),
+    ],
+    ids=["young", "not consumed and without a limit", "the active one, by size", "a time to come"],
+)
+def test_what_no_limit_asks_for_is_not_held(found: Plan) -> None:
+    assert (found.held_rule, found.held_since_ms) == ("", None)
+
+
 sizes = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 times = st.integers(0, NOW_MS + 50)
 

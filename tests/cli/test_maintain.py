@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pylog import Log, ProducerRecord
+from pylog import Log, Producer, ProducerRecord
 from tests.cli.conftest import Run
 
 OLD_MS = 1_000_000
@@ -48,6 +48,22 @@ def test_maintain_says_what_it_deletes_and_doctor_what_was_not(pylog: Run, log: 
 def test_what_became_due_today_is_not_overdue(pylog: Run, overdue: Path) -> None:
     os.utime(overdue)  # the limit was set just now
     assert pylog("doctor").code == 0
+
+
+def test_what_is_held_for_a_day_is_a_problem(pylog: Run, log: Log, overdue: Path) -> None:
+    with Producer(log, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"x", timestamp_ms=OLD_MS).result()
+        os.utime(log.partition("t", 0).segments[-1].path, (0, 0))
+        assert pylog("doctor").code == 1
+        ran = pylog("maintain")
+        assert ran.code == 1
+        assert ran.err.startswith("pylog: error: t-0: retention has been due for ")
+        assert ran.err.endswith(" d by time, but is held: open transaction (it begins at offset 6)\n")
+        assert pylog("maintain", "--dry-run").code == 0
+        assert pylog("doctor").lines == [ran.err.removeprefix("pylog: error: ").removesuffix("\n")]
+        producer.abort_transaction()
 
 
 def test_a_bound_that_can_not_be_kept_is_a_problem(pylog: Run, log: Log) -> None:

@@ -153,7 +153,7 @@ class Cleaner:
         """Every partition of a topic. One that is deleted meanwhile has none."""
         manager = self._manager
         with suppress(TopicNotFound, InvalidPartition, FileNotFoundError):
-            set_ms = self._time_of(manager.layout.topic(topic.name)) if dry_run else 0
+            set_ms = self._time_of(manager.layout.topic(topic.name))
             for number in topic.numbers:
                 yield Target(manager.partition(topic.name, number), topic.config, now_ms, dry_run, set_ms)
 
@@ -342,6 +342,7 @@ def _report(
     return target.report(step, max(plan.log_start, facts.state.log_start_offset))._replace(
         deleted_segments=len(gone), deleted_bytes=sum(segment.size_bytes for segment in gone), rules=plan.rules,
         kept=plan.kept, detail=detail, overdue_ms=target.overdue_ms(plan.due_since_ms),
+        held_rule=plan.held_rule, held_ms=target.overdue_ms(plan.held_since_ms),
     )  # fmt: skip
 
 

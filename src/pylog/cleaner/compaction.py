@@ -97,7 +97,7 @@ class Compaction:
             partition.sync(facts.state.active_base, target.timeout_ms)  # nothing else may ever sync it
         plan = planned(partition, options)
         if not plan.dirty or not (due.rule == BY_LAG or plan.dirty_ratio > config.min_cleanable_dirty_ratio):
-            return _kept(target, facts, plan.reason or TOO_CLEAN)
+            return _held(target, facts, plan.reason, due) if plan.reason else _kept(target, facts, TOO_CLEAN)
         size_bytes = sum(segment.size_bytes for segment in plan.segments)
         if size_bytes > target.bytes_max:
             return _kept(target, facts, TOO_LARGE, f"{size_bytes} bytes would be read")
@@ -112,8 +112,11 @@ class Compaction:
 
 def _compacted(target: Target, facts: PartitionFacts, options: CompactionOptions, due: _Due) -> PartitionMaintenance:
     done = compact(target.partition, options)
-    return _kept(target, facts, "; ".join(done.skipped))._replace(
-        rules=(due.rule,) if done.passes else (), bytes_before=done.bytes_before, bytes_after=done.bytes_after,
+    why = "; ".join(done.skipped)
+    if not done.passes:
+        return _kept(target, facts, why) if why == NOT_DIRTY else _held(target, facts, why, due)
+    return _kept(target, facts, why)._replace(
+        rules=(due.rule,), bytes_before=done.bytes_before, bytes_after=done.bytes_after,
         records_kept=done.records_kept, records_dropped=done.records_dropped,
     )  # fmt: skip
 
@@ -167,3 +170,8 @@ def _report(target: Target, facts: PartitionFacts) -> PartitionMaintenance:
 
 def _kept(target: Target, facts: PartitionFacts, why: str, detail: str = "") -> PartitionMaintenance:
     return _report(target, facts)._replace(kept=why, detail=detail)
+
+
+def _held(target: Target, facts: PartitionFacts, why: str, due: _Due) -> PartitionMaintenance:
+    """It is due, and nothing can be done."""
+    return _kept(target, facts, why)._replace(held_rule=due.rule, held_ms=target.overdue_ms(due.since_ms))

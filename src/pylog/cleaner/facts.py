@@ -87,7 +87,8 @@ class Facts:
                 if header is not None:
                     return header.max_timestamp_ms
                 if segment.is_active:
-                    return young_ms - 1  # it is closed before it goes, and is looked at again then
+                    # It is closed before it goes, and is looked at again then. A record is no younger than the last append.
+                    return min(young_ms - 1, segment.appended_ms)
                 found = _read_ms(partition, segment)
             known[1][segment.base_offset] = found
         newest_ms = known[1][segment.base_offset]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-OVERDUE_MS = 86_400_000
-"""What is due for longer is a problem: no process maintains the log."""
+_DAY_MS = 86_400_000
+OVERDUE_MS = _DAY_MS
+"""What is due for longer is a problem: no process maintains the log, or something holds what should go."""
 
 
 class PartitionMaintenance(NamedTuple):
@@ -13,8 +14,9 @@ class PartitionMaintenance(NamedTuple):
 
     ``rules``: by which segments went, or why they were compacted. ``kept``: why the oldest segment
     that is left stays, or why not all was compacted; ``detail`` is more about that, for people.
-    ``overdue_ms``: how long the oldest segment that went had been due. ``error``: why the step failed;
-    the next maintenance tries again. ``bytes_before`` and ``bytes_after``: of the log files that were
+    ``overdue_ms``: how long the oldest segment that went had been due. ``held_ms``: how long what is
+    ``kept`` has been due by ``held_rule``; 0 if it is not due. ``error``: why the step failed; the next
+    maintenance tries again. ``bytes_before`` and ``bytes_after``: of the log files that were
     compacted, and of what is left of them, with ``records_kept``.
     """
 
@@ -33,6 +35,8 @@ class PartitionMaintenance(NamedTuple):
     bytes_after: int = 0
     records_kept: int = 0
     records_dropped: int = 0
+    held_rule: str = ""
+    held_ms: int = 0
 
 
 class LogMaintenance(NamedTuple):
@@ -68,15 +72,21 @@ class MaintenanceReport(NamedTuple):
 
     @property
     def problems(self) -> list[str]:
-        """What has been overdue for a day, what failed, and a bound that can't be kept."""
+        """What has been overdue for a day, or held for a day though it was due; what failed; and a bound that can't be kept."""
         found = [
             f"{done.topic}-{done.partition}: {done.step} failed: {done.error}" for done in self.partitions if done.error
         ]
         found += [
-            f"{done.topic}-{done.partition}: {done.step} has been due for {done.overdue_ms // 3_600_000} h "
+            f"{done.topic}-{done.partition}: {done.step} has been due for {done.overdue_ms // _DAY_MS} d "
             f"({done.deleted_bytes or done.bytes_before} bytes, by {', '.join(done.rules)})"
             for done in self.partitions
             if self.dry_run and not done.error and done.overdue_ms >= OVERDUE_MS
+        ]
+        found += [
+            f"{done.topic}-{done.partition}: {done.step} has been due for {done.held_ms // _DAY_MS} d by {done.held_rule}, "
+            f"but is held: {done.kept}{f' ({done.detail})' if done.detail else ''}"
+            for done in self.partitions
+            if done.held_ms >= OVERDUE_MS
         ]
         if self.log.excess_bytes:
             reasons = ", ".join(f"{reason}: {size} bytes" for reason, size in self.log.kept)

@@ -65,7 +65,8 @@ class Plan(NamedTuple):
 
     ``log_start`` is the new one. With ``roll`` the active segment is due, too: it has to be closed
     first. ``due_since_ms``: since when the first segment is due, None if none is. ``kept_at`` is a
-    time that belongs to ``kept``.
+    time that belongs to ``kept``. ``held_rule``: the limit by which the one that stays is due all the
+    same, since ``held_since_ms``.
     """
 
     going: int
@@ -75,6 +76,8 @@ class Plan(NamedTuple):
     roll: bool = False
     due_since_ms: int | None = None
     kept_at: int | None = None
+    held_rule: str = ""
+    held_since_ms: int | None = None
 
 
 NewestMs = Callable[[int], int | None]
@@ -99,7 +102,7 @@ def planned(segments: Sequence[Segment], newest_ms: NewestMs, config: TopicConfi
     rules: list[str] = []
     since: list[int] = []
     log_start, kept, kept_at = bounds.log_start, IS_EMPTY, None
-    count, roll = 0, False
+    count, roll, held_rule, held_since_ms = 0, False, "", None
     for number, segment in enumerate(segments):
         if segment.is_active and not segment.size_bytes:
             break
@@ -112,6 +115,8 @@ def planned(segments: Sequence[Segment], newest_ms: NewestMs, config: TopicConfi
             if not rule:
                 break
         why = "" if rule == WAS_DELETED else bounds.why_kept(segment)
+        if why and rule in (BY_SIZE, BY_TIME):
+            held_rule, held_since_ms = rule, since_ms
         if not why and segment.is_active and rule != BY_TIME:
             why = IS_ACTIVE
         if why:
@@ -123,7 +128,8 @@ def planned(segments: Sequence[Segment], newest_ms: NewestMs, config: TopicConfi
         count, log_start = count + 1, max(segment.end_offset, bounds.log_start)
         left_bytes -= segment.size_bytes
     found = tuple(dict.fromkeys(rules))
-    return Plan(count, log_start, found, kept, roll, min(since, default=None), kept_at)
+    due_since_ms = min(since, default=None)
+    return Plan(count, log_start, found, kept, roll, due_since_ms, kept_at, held_rule, held_since_ms)
 
 
 def _rule(

@@ -19,7 +19,8 @@ def add_parser(commands: Commands) -> None:
     maintain = commands.add_parser(
         "maintain", parents=[log_options()], help="delete what retention no longer keeps, and compact",
         description="Do all maintenance that is due, once, and say of each partition with a policy what went or was compacted, "
-        "and why the rest stays. Exit code 1 if something failed, or the log stays above its bound.",
+        "and why the rest stays. Exit code 1 if something failed, has been due for a day and is held, or the log stays above its "
+        "bound.",
     )  # fmt: skip
     maintain.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all, and the bound of the log")
     maintain.add_argument("--dry-run", action="store_true", help="change nothing, and say what would be done")
@@ -27,8 +28,8 @@ def add_parser(commands: Commands) -> None:
 
     doctor = commands.add_parser(
         "doctor", parents=[log_options()], help="check that maintenance is done",
-        description="Say what maintenance has not done, and change nothing. Exit code 1 if something has been due for a day, or "
-        "cannot be told, or the log is above its bound for good.",
+        description="Say what maintenance has not done, and change nothing. Exit code 1 if something has been due for a day, "
+        "also if it is held, or cannot be told, or the log is above its bound for good.",
     )  # fmt: skip
     doctor.set_defaults(run=_doctor)
 
