@@ -15,6 +15,7 @@ from pylog.errors import ConfigError, ReadOnlyLog, TopicNotFound
 from pylog.log import cleaner_of
 from pylog.testing import ManualClock
 from tests.partition.logs import snapshot_of
+from tests.storage.filesystems import Faulty, Killed, nothing
 
 DAY_MS = 86_400_000
 VALUE = b"x" * 900  # two fill a segment
@@ -158,6 +159,92 @@ def test_what_is_known_of_a_deleted_topic_is_forgotten(small: Log) -> None:
     assert facts._closed.keys() == both
     small.maintain()
     assert facts._closed.keys() == facts._newest.keys() == {TopicPartition("stays", 0)}
+
+
+# What an erasure or a compaction that died has left
+
+
+def died(root: Path, step: tuple[str, str]) -> list[Path]:
+    """The files that an erasure leaves which dies before this step."""
+
+    def die(operation: str, path: str) -> None:
+        if (operation, Path(path).name) == step:
+            raise Killed
+
+    filesystem = Faulty()
+    with Log(root, filesystem=filesystem) as log:
+        log.create_topic("t", segment_bytes=2000)
+        for at in range(6):
+            log.partition("t", 0).append([ProducerRecord(VALUE, key=b"%d" % (at % 2))], acks=1)
+        filesystem.hook = die
+        with pytest.raises(Killed):
+            log.erase("t", b"1")
+        filesystem.hook = nothing
+    return left_in(root)
+
+
+def left_in(root: Path) -> list[Path]:
+    return sorted(path for path in root.glob("t-0/*") if path.name.endswith((".cleaned", ".swap", ".deleted")))
+
+
+STEPS = {
+    "while it writes": ("sync", f"{0:020d}.log.cleaned"),
+    "before the swap is decided": ("replace", f"{0:020d}.seal.swap"),
+    "after the swap was decided": ("replace", f"{0:020d}.log"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_maintenance_removes_what_an_erasure_that_died_has_left(tmp_log_dir: Path, step: tuple[str, str]) -> None:
+    left = died(tmp_log_dir, step)
+    assert left
+    sizes = [path.stat().st_size for path in left]
+    with Log(tmp_log_dir) as log:
+        before = [(record.offset, record.key) for record in log.partition("t", 0).scan()]
+        (would,) = log.maintain(dry_run=True).partitions
+        assert left_in(tmp_log_dir) == left
+        (done,) = log.maintain().partitions
+        assert (done.step, done.rules, done.error) == ("leftovers", ("left by a crash",), "")
+        if step != STEPS["after the swap was decided"]:
+            assert would == done._replace(log_start_offset=0)
+            assert done.deleted_bytes == sum(sizes)
+        assert left_in(tmp_log_dir) == []
+        assert log.maintain().partitions == ()
+        assert [(record.offset, record.key) for record in log.partition("t", 0).scan()] == before
+        assert log.verify().problems == []
+
+
+def test_a_deletion_removes_what_an_erasure_that_died_has_left(tmp_log_dir: Path) -> None:
+    assert died(tmp_log_dir, STEPS["before the swap is decided"])
+    with Log(tmp_log_dir) as log:
+        log.delete_records(TopicPartition("t", 0), 1)
+        assert left_in(tmp_log_dir) == []
+        assert len(list(log.partition("t", 0).scan())) == 5
+
+
+def test_the_files_of_an_erasure_under_way_stay(tmp_log_dir: Path) -> None:
+    """Another process maintains the log, and deletes records, before each change that the erasure makes."""
+    filesystem = Faulty()
+    with Log(tmp_log_dir, filesystem=filesystem) as log, Log(tmp_log_dir) as other:
+        log.create_topic("t", segment_bytes=2000)
+        for at in range(6):
+            log.partition("t", 0).append([ProducerRecord(VALUE, key=b"%d" % (at % 2))], acks=1)
+        met = 0
+
+        def maintain(operation: str, path: str) -> None:
+            nonlocal met
+            if path.endswith(".cleaned"):
+                met += 1
+                filesystem.hook = nothing
+                assert other.maintain(dry_run=True).partitions == other.maintain().partitions == ()
+                other.delete_records(TopicPartition("t", 0), 1)
+                filesystem.hook = maintain
+
+        filesystem.hook = maintain
+        assert log.erase("t", b"1").records == 3
+        assert met > 10
+        filesystem.hook = nothing
+        assert left_in(tmp_log_dir) == []
 
 
 # Clocks

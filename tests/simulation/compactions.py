@@ -95,6 +95,16 @@ def check(machine: Machine, original: Records) -> None:
         assert len(committed(log)) <= 8, committed(log)
 
 
+def check_maintained(machine: Machine, original: Records) -> None:
+    """Maintenance alone removes all that the compaction has left, and nothing else."""
+    with machine.process().open_log(ROOT) as log:
+        assert not (found := log.maintain().problems), found
+        names = log.partition(TOPIC, 0).log.directory.names()
+        assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))], names
+        _check_records(committed(log), original)
+        assert not (found := log.verify().problems), found
+
+
 def _check_records(found: Records, original: Records) -> None:
     wrong = {offset: record for offset, record in found.items() if original.get(offset) != record}
     assert not wrong, wrong
@@ -176,7 +186,14 @@ def deleting(log: Log, original: Records) -> None:
         del original[offset]
 
 
-MEETING = {work.__name__: work for work in (compacting, reading, appending, ending_a_transaction, deleting)}
+def maintaining(log: Log, _original: Records) -> None:
+    """It removes nothing that a living compaction still needs."""
+    log.maintain()
+
+
+MEETING = {
+    work.__name__: work for work in (compacting, reading, appending, ending_a_transaction, deleting, maintaining)
+}
 
 
 def meet(name: str, strategy: Strategy, seed: int, checked: set[int]) -> list[str]:

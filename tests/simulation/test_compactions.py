@@ -11,6 +11,7 @@ from tests.simulation.compactions import (
     MEETING,
     ROOT,
     check,
+    check_maintained,
     committed,
     compact_in,
     compact_while_sealing,
@@ -28,6 +29,13 @@ def test_a_kill_at_any_step_leaves_the_newest_records(seed: int) -> None:
     original = committed(log)
     checked = for_every_kill(machine, lambda: compact_in(log), lambda left: check(left, original))
     assert checked > 30
+
+
+def test_maintenance_removes_what_a_kill_at_any_step_has_left(seed: int) -> None:
+    machine = staged(seed)
+    log = machine.process().open_log(ROOT)
+    original = committed(log)
+    assert for_every_kill(machine, lambda: compact_in(log), lambda left: check_maintained(left, original)) > 30
 
 
 def test_a_loss_of_power_at_any_step_leaves_the_newest_records(seed: int) -> None:

@@ -15,6 +15,7 @@ from pylog.catalog.topic import CONSUMED, INTERNAL_TOPICS, UNLIMITED, TopicConfi
 from pylog.cleaner.bound import Candidate, Part, shared
 from pylog.cleaner.compaction import COMPACTION, Compaction, FirstNeeded
 from pylog.cleaner.facts import NS_PER_MS, Facts, PartitionFacts, disk_bytes
+from pylog.cleaner.leftovers import LEFTOVERS, free_leftovers
 from pylog.cleaner.report import LogMaintenance, MaintenanceReport, PartitionMaintenance
 from pylog.cleaner.retention import (
     BY_BOUND,
@@ -47,6 +48,7 @@ _TRIES_MAX = 3
 _PATIENCE_MS = 100  # an append does not wait longer for another writer's lock
 _SMALL_BYTES = 16 << 20
 _SHARE = 20  # a writer spends a twentieth of its time on the log's bound
+_LEFTOVERS = Step(LEFTOVERS, bool, free_leftovers)
 
 
 class _Consumed(Protocol):
@@ -90,8 +92,8 @@ class Cleaner:
             steps = [step for step in self._steps if step.applies(topic)]
             if not steps:
                 unlimited += len(topic.numbers)
-            for target in self._targets(topic, now_ms, dry_run) if steps else ():
-                done += [result for step in steps if (result := _attempt(step, target)) is not None]
+            for target in self._targets(topic, now_ms, dry_run):
+                done += [result for step in (_LEFTOVERS, *steps) if (result := _attempt(step, target)) is not None]
         max_bytes = UNLIMITED if topics else manager.settings().max_bytes
         log = LogMaintenance(max_bytes)
         if max_bytes != UNLIMITED:
@@ -317,7 +319,7 @@ def _is_compacted(topic: TopicDescription) -> bool:
 
 
 def _attempt(step: Step, target: Target) -> PartitionMaintenance | None:
-    """The step's result; None if the topic is gone. What fails on one partition does not keep the others waiting."""
+    """The step's result; None without one, or if the topic is gone. What fails on one partition keeps no other waiting."""
     try:
         return step.run(target)
     except own(TopicNotFound):

@@ -53,7 +53,8 @@ class LogMaintenance(NamedTuple):
 
 
 class MaintenanceReport(NamedTuple):
-    """``unlimited`` partitions have no policy that deletes or compacts; the others are in ``partitions``."""
+    """``unlimited`` partitions have no policy that deletes or compacts; the others are in ``partitions``, and those with
+    leftovers of a crash."""
 
     dry_run: bool
     partitions: tuple[PartitionMaintenance, ...]

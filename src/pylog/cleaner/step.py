@@ -38,8 +38,9 @@ class Target(NamedTuple):
 
 
 class Step(NamedTuple):
-    """``applies``: whether a policy of this topic asks for it. ``run`` does what is due, and says so."""
+    """``applies``: whether a policy of this topic asks for it. ``run`` does what is due, and says so; None if there is
+    nothing to say."""
 
     name: str
     applies: Callable[[TopicDescription], bool]
-    run: Callable[[Target], PartitionMaintenance]
+    run: Callable[[Target], PartitionMaintenance | None]

@@ -100,6 +100,22 @@ MUTANTS = (
         (f"{_HOSTILE}::test_no_key_comes_back_if_the_disk_has_lost_segments_that_were_compacted",),
     ),
     Mutant(
+        "leftovers are removed while an erasure or a compaction writes them",
+        "partition/write/leftovers.py",
+        "        if not lock.try_acquire() or not lock.is_in_place():\n",
+        "        if lock.try_acquire() is None:\n",
+        "no erasure ends while another process deletes records",
+        ("tests/cleaner/test_maintain.py::test_the_files_of_an_erasure_under_way_stay",),
+    ),
+    Mutant(
+        "maintenance finishes no swap",
+        "cleaner/leftovers.py",
+        "            partition.settle(target.timeout_ms)",
+        "            bool(target.timeout_ms)",
+        "a segment stays on the disk twice, for years if nobody appends",
+        ("tests/cleaner/test_maintain.py::test_maintenance_removes_what_an_erasure_that_died_has_left",),
+    ),
+    Mutant(
         "a lookup by time trusts segments that were replaced meanwhile",
         "partition/read/times.py",
         "        if self._reader.published.current().segments_version != state.segments_version:\n",

@@ -1,11 +1,11 @@
 """The files of a segment that compaction writes, under the suffix ``.cleaned``. Needs the cleaner's lock only.
 
-Nothing reads them. A crash leaves some, which the next compaction or recovery removes.
+Nothing reads them. A crash leaves some, which the next compaction, maintenance or recovery removes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import closing
 
 from pylog.codec import COMPILED
@@ -17,10 +17,10 @@ from pylog.interrupts import own
 from pylog.partition.compact.gathered import GatheredFile
 from pylog.partition.directory import PartitionDirectory, PartitionSettings
 from pylog.segment import AbortedDigest, SealBuilder
-from pylog.segment.naming import CLEANED, SEAL, TRANSACTION_INDEX, is_leftover
+from pylog.segment.naming import CLEANED, SEAL, TRANSACTION_INDEX
 from pylog.segment.seal import encode
 from pylog.segment.writer import SegmentWriter
-from pylog.storage import AppendableFile, FileSystem
+from pylog.storage import AppendableFile
 
 _LOOKED_INTO_BYTES = 32 << 20
 
@@ -104,10 +104,3 @@ def _least_timestamp_ms(view: BatchView) -> int:
         return view.least_timestamp_ms(_LOOKED_INTO_BYTES)
     except own(CorruptRecord, MissingCodec):
         return INT64_MIN
-
-
-def remove_unfinished(filesystem: FileSystem, directory: str, suffixes: Collection[str]) -> None:
-    """Remove what an earlier compaction has begun and not decided, files with these suffixes."""
-    for name in filesystem.names(directory):
-        if name.endswith(tuple(suffixes)) and is_leftover(name):
-            filesystem.remove(f"{directory}/{name}")

@@ -23,7 +23,7 @@ from pylog.limits import DEFAULT_TIMEOUT_MS
 from pylog.partition.cleaner_checkpoint import read_first_dirty, write_first_dirty
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.compact.batches import LastOfProducer, Rules, clean
-from pylog.partition.compact.cleaned import CleanedSegment, remove_unfinished
+from pylog.partition.compact.cleaned import CleanedSegment
 from pylog.partition.compact.options import CompactionOptions, CompactionReport
 from pylog.partition.compact.plan import ClosedSegment, Plan, groups, plan
 from pylog.partition.compact.segment_batches import batches_of
@@ -33,10 +33,10 @@ from pylog.partition.directory import PartitionDirectory
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.producers import snapshots
 from pylog.partition.read.aborted import AbortedTransactions
-from pylog.partition.repair.swaps import free_replaced
+from pylog.partition.repair.swaps import remove_unfinished
 from pylog.partition.write.writer import PartitionWriter
 from pylog.segment import read_seal
-from pylog.segment.naming import CLEANED, CLEANER_LOCK, DELETED, LOG, OFFSET_INDEX, SWAP, UNSYNCED
+from pylog.segment.naming import CLEANED, CLEANER_LOCK, DELETED, LOG, OFFSET_INDEX, UNSYNCED
 
 IS_BUSY = "a compaction, an erasure or a backup of the partition is under way"
 
@@ -125,7 +125,7 @@ class _Compaction:
         directory = self._directory
         # This finishes what earlier compactions have left.
         state = self._state = self._writer.change_segments(lambda _, state: state, DEFAULT_TIMEOUT_MS)
-        remove_unfinished(directory.filesystem, directory.path, (CLEANED, SWAP, DELETED))
+        remove_unfinished(directory.filesystem, directory.path)
         found = _plan(directory, state, self._options)
         skipped = [found.reason] if found.reason else []
         if not found.dirty:
@@ -235,7 +235,7 @@ class _Compaction:
             size_bytes = made.size_bytes
         bases = [segment.base for segment in group]
         swap_in(directory, self._writer, bases, end, size_bytes, self._check_process)
-        free_replaced(directory.filesystem, directory.path, directory.names())
+        remove_unfinished(directory.filesystem, directory.path, (DELETED,))
         return _Counts(kept, dropped, size_bytes, 1)
 
     # Reading

@@ -21,12 +21,13 @@ from pylog.limits import DEFAULT_TIMEOUT_MS
 from pylog.model import ProducerRecord
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.compact.batches import emptied, made
-from pylog.partition.compact.cleaned import CleanedSegment, remove_unfinished
+from pylog.partition.compact.cleaned import CleanedSegment
 from pylog.partition.compact.segment_batches import batches_of
 from pylog.partition.compact.swap import SegmentsChanged, swap_in
 from pylog.partition.grant import Grant
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.aborted import AbortedTransactions
+from pylog.partition.repair.swaps import remove_unfinished
 from pylog.segment.naming import CLEANED, CLEANER_LOCK, LOG, SWAP, is_leftover, may_hold_records
 from pylog.storage import holding
 

@@ -7,7 +7,7 @@ after all other names are durable: so a power failure leaves the decision, or th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pylog.errors import CorruptSegment
 from pylog.interrupts import suppress
@@ -15,6 +15,7 @@ from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.grant import Grant
 from pylog.segment.files import names_of, retire
 from pylog.segment.naming import (
+    CLEANED,
     CLEANED_KINDS,
     DELETED,
     LOG,
@@ -89,8 +90,17 @@ def _check(grant: Grant, base: int, seal: Seal) -> None:
         )  # fmt: skip
 
 
-def free_replaced(filesystem: FileSystem, directory: str, names: Iterable[str]) -> None:
-    """Remove, of these names, the files that a swap has replaced. Needs no lock."""
-    for name in names:
-        if name.endswith(DELETED) and is_leftover(name):
-            filesystem.remove(f"{directory}/{name}")
+def unfinished(names: Sequence[str], suffixes: Sequence[str] = (CLEANED, SWAP, DELETED)) -> list[str]:
+    """Of these names, those with the suffixes that nothing needs: what a compaction or an erasure has begun and not decided,
+    and what a swap has replaced."""
+    kept = SWAP if are_under_way(names) else None
+    taken = tuple(suffix for suffix in suffixes if suffix != kept)
+    return [name for name in names if name.endswith(taken) and is_leftover(name)]
+
+
+def remove_unfinished(
+    filesystem: FileSystem, directory: str, suffixes: Sequence[str] = (CLEANED, SWAP, DELETED)
+) -> None:
+    """Remove it. Retired files need no lock, the others the cleaner's."""
+    for name in unfinished(filesystem.names(directory), suffixes):
+        filesystem.remove(f"{directory}/{name}")

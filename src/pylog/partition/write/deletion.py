@@ -19,9 +19,20 @@ from pylog.partition.directory import PartitionDirectory
 from pylog.partition.grant import Grant
 from pylog.partition.repair import swaps
 from pylog.partition.segments import Segments
+from pylog.partition.write.leftovers import remove_leftovers
 from pylog.partition.write.lock import WriteLock
 from pylog.segment.files import free, names_of, retire
-from pylog.segment.naming import DELETED, SEGMENT_KINDS, SNAPSHOT, file_name, is_leftover, offsets_of, unfinished_seal
+from pylog.segment.naming import (
+    CLEANED,
+    DELETED,
+    SEGMENT_KINDS,
+    SNAPSHOT,
+    SWAP,
+    file_name,
+    is_leftover,
+    offsets_of,
+    unfinished_seal,
+)
 
 logger = logging.getLogger("pylog.partition")
 
@@ -61,6 +72,8 @@ def _remove_listed(directory: PartitionDirectory, lock: WriteLock, offset: int, 
         unfinished = unfinished_seal(name)
         if (name.endswith(DELETED) and is_leftover(name)) or (unfinished is not None and unfinished < offset):
             directory.filesystem.remove(f"{directory.path}/{name}")
+    if swaps.unfinished(names, (CLEANED, SWAP)):
+        remove_leftovers(directory)
     return True
 
 

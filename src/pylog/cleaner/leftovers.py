@@ -1,0 +1,28 @@
+"""A step of maintenance: it removes what a compaction or an erasure that died has left."""
+
+from __future__ import annotations
+
+from pylog.cleaner.report import PartitionMaintenance
+from pylog.cleaner.step import Target
+from pylog.interrupts import own
+from pylog.partition.write.leftovers import are_left, leftover_bytes, remove_leftovers
+
+LEFTOVERS = "leftovers"
+BY_CRASH = "left by a crash"
+
+
+def free_leftovers(target: Target) -> PartitionMaintenance | None:
+    """None if there are none, as nearly always."""
+    partition, directory = target.partition, target.partition.directory
+    try:
+        if not are_left(directory):
+            return None
+        if target.dry_run:
+            size_bytes = leftover_bytes(directory)
+        else:
+            partition.settle(target.timeout_ms)  # finishes a swap that was decided
+            size_bytes = remove_leftovers(directory)
+    except own(FileNotFoundError) as error:
+        raise directory.missing(error) from error
+    log_start = partition.current().log_start_offset
+    return target.report(LEFTOVERS, log_start)._replace(deleted_bytes=size_bytes, rules=(BY_CRASH,))
