@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 
 import pylog
-from pylog import Consumer, Log, Partition, Producer
+from pylog import Consumer, Log, Partition, Producer, ProducerRecord
 from pylog.cleaner import erasure
 from pylog.errors import ConfigError, CorruptRecord, InvalidTopicName, ReadOnlyLog, TopicChanged, TopicNotFound
+from pylog.testing import ManualClock
 from pylog.topic_changes.repartition import TopicCopy
 from tests.partition.logs import flip, log_file
 
@@ -48,6 +50,34 @@ def test_the_records_go_from_every_partition(root: Path, policy: str) -> None:
         assert len(found) == 90 + report.tombstones
         assert log.verify().problems == []
         assert log.erase("t", [b"k7"], tombstones=True)[0][0].segments_read > 0
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_records_that_stay_are_no_younger_by_the_clock_of_appends(root: Path, policy: str) -> None:
+    """Nor those that a compaction leaves: a file has the time of the last append to what it was made of."""
+    clock = ManualClock()
+    with Log(root, clock=clock) as log:
+        log.create_topic(
+            "t", segment_bytes=1024, cleanup_policy=policy, retention_ms=1000, retention_clock="append",
+            min_cleanable_dirty_ratio=0.01,
+        )  # fmt: skip
+        partition = log.partition("t", 0)
+        for number in range(12):
+            partition.append([ProducerRecord(b"x" * 400, key=b"k%d" % (number % 3), timestamp_ms=1)], acks=1)
+            appended_ns = clock.now_ms() * 1_000_000
+            os.utime(partition.segments[-1].path, ns=(appended_ns, appended_ns))
+            clock.advance(0.05)
+        os.utime(partition.segments[0].path, ns=(2**62, 2**62))  # the clock was ahead
+        before = {segment.end_offset: os.stat(segment.path).st_mtime_ns for segment in partition.segments}
+        assert log.erase("t", b"k0", tombstones=False).records == 4
+        assert log.maintain().deleted_segments == 0
+        left = [segment for segment in partition.segments if segment.size_bytes]
+        assert {segment.end_offset: os.stat(segment.path).st_mtime_ns for segment in left}.items() <= before.items()
+        assert len(left) == (6 if policy == "delete" else 3)
+        clock.advance(0.9)
+        assert log.maintain().deleted_segments > 0
+        assert partition.earliest_offset == 10
+        assert log.verify().problems == []
 
 
 def test_a_table_that_follows_learns_of_it(root: Path) -> None:

@@ -130,6 +130,11 @@ def test_since_when_something_is_due() -> None:
     assert plan(segments(5, 5), retention_ms=1000).due_since_ms is None
 
 
+def test_a_segment_that_compaction_has_emptied_is_not_overdue_since_its_append() -> None:
+    found = plan([Segment(0, 10, 0, 5), *segments(5, 5)[1:]], retention_ms=1000)
+    assert (found.going, found.rules, found.due_since_ms) == (1, ("emptied by compaction",), NOW_MS)
+
+
 def test_what_is_over_a_limit_and_held_says_by_which_limit_and_since_when() -> None:
     old = plan(segments(5, 5, 5), [2000, 3000, NOW_MS], Bounds(0, 15), retention_ms=1000)
     assert (old.going, old.due_since_ms, old.kept, old.held_rule, old.held_since_ms) == (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cache, partial
+from itertools import pairwise
 
 from pylog import Log, ProducerRecord
 from pylog.codec import RecordEncoder
@@ -12,7 +13,7 @@ from pylog.codec.control import ControlType, build_marker
 from pylog.errors import PylogError
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions, CompactionReport
-from pylog.segment.naming import SEAL
+from pylog.segment.naming import LOG, SEAL
 from pylog.testing.machine import Machine, Process, Schedule, Step, Strategy
 from pylog.testing.machine.disk import walk
 from tests.simulation.orders import Once
@@ -46,6 +47,7 @@ def staged(seed: int) -> Machine:
                     partition.log.append_batch(build_marker(kind, producer_id, 0, 0, 1000))
             partition.append([ProducerRecord(b"x" * 100, key=b"long", timestamp_ms=1000)], acks=1)
             partition.log.roll()
+            machine.sleep(1)  # so each file has another time
         partition.append([ProducerRecord(b"last", key=b"k0", timestamp_ms=1000)], acks="all")
     for _, node in list(walk(machine.disk.root)):  # what a loss of power takes is then of what follows
         node.sync()
@@ -95,14 +97,23 @@ def check(machine: Machine, original: Records) -> None:
         assert len(committed(log)) <= 8, committed(log)
 
 
-def check_maintained(machine: Machine, original: Records) -> None:
-    """Maintenance alone removes all that the compaction has left, and nothing else."""
+def append_times(log: Log) -> dict[int, int]:
+    """When closed segments were last appended to, by their ends."""
+    directory = log.partition(TOPIC, 0).log.directory
+    bases = directory.segments().bases
+    return {end: directory.filesystem.modified_ns(directory.file_path(base, LOG)) for base, end in pairwise(bases)}
+
+
+def check_maintained(machine: Machine, original: Records, times: dict[int, int]) -> None:
+    """Maintenance alone removes all that the compaction has left, and nothing else. Files keep the times of their appends."""
     with machine.process().open_log(ROOT) as log:
         assert not (found := log.maintain().problems), found
         names = log.partition(TOPIC, 0).log.directory.names()
         assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))], names
         _check_records(committed(log), original)
         assert not (found := log.verify().problems), found
+        left = append_times(log)
+        assert left == {end: times[end] for end in left}, (left, times)
 
 
 def _check_records(found: Records, original: Records) -> None:

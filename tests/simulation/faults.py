@@ -39,6 +39,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "names": (*ANYWHERE, "EMFILE"),
     "size": ("EIO", "KeyboardInterrupt", "MemoryError"),
     "modified": (*ANYWHERE,),
+    "set_modified": (*ANYWHERE, READ_ONLY),
     "mkdir": (*ANYWHERE, *SPACE, READ_ONLY),
     "replace": (*ANYWHERE, *SPACE, READ_ONLY),
     "remove": (*ANYWHERE, READ_ONLY),

@@ -10,6 +10,7 @@ from pylog.testing.machine import Machine, for_every_kill, for_every_power_loss
 from tests.simulation.compactions import (
     MEETING,
     ROOT,
+    append_times,
     check,
     check_maintained,
     committed,
@@ -34,8 +35,10 @@ def test_a_kill_at_any_step_leaves_the_newest_records(seed: int) -> None:
 def test_maintenance_removes_what_a_kill_at_any_step_has_left(seed: int) -> None:
     machine = staged(seed)
     log = machine.process().open_log(ROOT)
-    original = committed(log)
-    assert for_every_kill(machine, lambda: compact_in(log), lambda left: check_maintained(left, original)) > 30
+    original, times = committed(log), append_times(log)
+    assert len({*times.values()}) == 3
+    checked = for_every_kill(machine, lambda: compact_in(log), lambda left: check_maintained(left, original, times))
+    assert checked > 30
 
 
 def test_a_loss_of_power_at_any_step_leaves_the_newest_records(seed: int) -> None:

@@ -169,6 +169,9 @@ class FailpointFileSystem(StandIn):
     def remove(self, path: str) -> None:
         self.around("remove", path, lambda: OsFileSystem.remove(self, path))
 
+    def set_modified_ns(self, path: str, time_ns: int) -> None:
+        self.around("set_modified", path, lambda: OsFileSystem.set_modified_ns(self, path, time_ns))
+
     def make_directory(self, path: str, mode: int | None = None) -> None:
         self.around("make_directory", path, lambda: OsFileSystem.make_directory(self, path, mode))
 

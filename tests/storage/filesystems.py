@@ -168,6 +168,10 @@ class Faulty(StandIn):
         self.happens("open", path)
         return FaultyFile(super().open_appendable(path, create=create), self)
 
+    def set_modified_ns(self, path: str, time_ns: int) -> None:
+        self.happens("set_modified", path)
+        super().set_modified_ns(path, time_ns)
+
     def make_directory(self, path: str, mode: int | None = None) -> None:
         self.happens("make_directory", path)
         super().make_directory(path, mode)

@@ -333,6 +333,25 @@ NAMES = [
     Situation("sync a file as a directory", lambda at: at.fs.sync_directory(at / "file"), refused(errno.ENOTDIR)),
 ]  # fmt: skip
 TIMES = [
+    Situation(
+        "a time is given, and the bytes stay",
+        lambda at: (at.fs.set_modified_ns(at / "file", 5_000_000_000), at.fs.modified_ns(at / "file"), at.read("file")),
+        (None, 5_000_000_000, DIGITS),
+    ),
+    Situation(
+        "a time that was given stays, over a rename",
+        lambda at: also(
+            at.fs.set_modified_ns(at / "file", 5_000_000_000), at.fs.replace(at / "file", at / "x"), at.fs.modified_ns(at / "x")
+        ),
+        5_000_000_000,
+    ),
+    Situation(
+        "until the next write",
+        lambda at: also(at.fs.set_modified_ns(at / "file", 0), at.write("file", b"x"), at.fs.modified_ns(at / "file") > 0),
+        True,
+    ),
+    Situation("a time for what is missing", lambda at: at.fs.set_modified_ns(at / "none", 0), GONE),
+    Situation("a time through a file", lambda at: at.fs.set_modified_ns(at / "file/x", 0), refused(errno.ENOTDIR)),
     Situation("a write moves a file's time", lambda at: at.moves("file", lambda: at.write("file", b"x")), True),
     Situation("a cut does", lambda at: at.moves("file", lambda: opened("file", lambda f: f.truncate(1))(at)), True),
     Situation("a read does not", lambda at: at.moves("file", lambda: at.read("file")), False),

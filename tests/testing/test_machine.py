@@ -487,6 +487,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "names": lambda fs: fs.names("/"),
     "size": lambda fs: fs.size("/f"),
     "modified": lambda fs: fs.modified_ns("/f"),
+    "set_modified": lambda fs: fs.set_modified_ns("/f", 0),
     "mkdir": lambda fs: fs.make_directory("/d"),
     "replace": lambda fs: fs.replace("/f", "/g"),
     "remove": lambda fs: fs.remove("/f"),

@@ -141,13 +141,6 @@ class TopicConfig(NamedTuple):
         _check_choice("retention", self.retention, (None, CONSUMED))
         _check_choice("retention_clock", self.retention_clock, _CLOCKS)
         _check_choice("cleanup_policy", self.cleanup_policy, _POLICIES)
-        if self.is_compacted and self.retention_clock == APPEND_TIME:
-            raise ConfigError(
-                f"retention_clock='append' with cleanup_policy={self.cleanup_policy!r}: a compaction writes new files, whose "
-                "times say nothing of the append; take retention_clock='record', and message_timestamp_type='LogAppendTime' if "
-                "the producers' clocks are not to count",
-                option="retention_clock", value=self.retention_clock, cleanup_policy=self.cleanup_policy,
-            )  # fmt: skip
         ratio = self.min_cleanable_dirty_ratio
         if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 <= ratio <= 1:
             raise ConfigError(

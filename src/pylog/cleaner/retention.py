@@ -108,8 +108,8 @@ def planned(segments: Sequence[Segment], newest_ms: NewestMs, config: TopicConfi
             break
         if segment.end_offset <= bounds.log_start and not segment.is_active:
             rule, since_ms = WAS_DELETED, segment.appended_ms
-        elif config.is_deleted_from and not segment.size_bytes:  # its file's time is that of the compaction
-            rule, since_ms = WAS_EMPTIED, segment.appended_ms
+        elif config.is_deleted_from and not segment.size_bytes:  # since a compaction: nothing tells when that was
+            rule, since_ms = WAS_EMPTIED, now_ms
         else:
             rule, since_ms, kept, kept_at = _rule(segments, number, left_bytes, newest_ms, config, bounds, now_ms)
             if not rule:

@@ -172,6 +172,9 @@ class FileSystem(Protocol):
     def modified_ns(self, path: str) -> int:
         """When the path last changed, in nanoseconds; compare it only with earlier values."""
 
+    def set_modified_ns(self, path: str, time_ns: int) -> None:
+        """Give a file of this process's user another such time. A power failure may bring a later one back."""
+
     def make_directory(self, path: str, mode: int | None = None) -> None:
         """Create a directory in an existing one. An existing directory of this name stays as it is.
 

@@ -65,6 +65,14 @@ MUTANTS = (
         (f"{_TESTS}::test_tombstones_stay_and_are_not_written_twice",),
     ),
     Mutant(
+        "what an erasure leaves is as young as the erasure",
+        "partition/compact/swap.py",
+        "        filesystem.set_modified_ns(directory.file_path(base, LOG) + CLEANED, appended_ns)\n",
+        "        bool(appended_ns)\n",
+        "with retention_clock='append' each erasure keeps all records of its topic for another term",
+        ("tests/cleaner/test_erase.py::test_records_that_stay_are_no_younger_by_the_clock_of_appends",),
+    ),
+    Mutant(
         "keys are looked for in compressed bytes",
         "codec/without_keys.py",
         "        data = bytes(payload)\n",

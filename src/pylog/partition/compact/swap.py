@@ -33,10 +33,14 @@ def swap_in(
 ) -> None:
     """Replace the segments at ``bases``, which end before ``end``, by one of this size. Durable on return.
 
+    As in Kafka, the new log gets the file time of the last one: when that was last appended to. Retention counts from it.
     ``SegmentsChanged`` if others have changed them meanwhile. ``check_process`` raises in a forked child.
     """
     filesystem, base = directory.filesystem, bases[0]
     try:
+        appended_ns = filesystem.modified_ns(directory.file_path(bases[-1], LOG))
+        check_process()
+        filesystem.set_modified_ns(directory.file_path(base, LOG) + CLEANED, appended_ns)
         for kind in CLEANED_KINDS:
             check_process()
             path = directory.file_path(base, kind)

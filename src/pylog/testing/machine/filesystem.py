@@ -139,6 +139,10 @@ class SimulatedFileSystem:
         self._process.step("modified", path)
         return self._get("inspect", path).modified_ns
 
+    def set_modified_ns(self, path: str, time_ns: int) -> None:
+        self._process.step("set_modified", path)
+        self._get("set the time of", path).modified_ns = time_ns
+
     def make_directory(self, path: str, mode: int | None = None) -> None:
         if isinstance(self._machine.disk.look(path), Directory):
             return

@@ -36,6 +36,7 @@ CHANGING = frozenset(
         "remove",
         "rmdir",
         "sync_directory",
+        "set_modified",
     }
 )
 
@@ -46,6 +47,7 @@ _ACTIONS = {
     **dict.fromkeys(("size", "modified", "exists", "is_directory"), "inspect"),
     "pread": "read", "pwrite": "write", "truncate": "truncate", "sync": "sync", "lock": "lock", "names": "list",
     "is_locked": "open the lock file", "mkdir": "create the directory", "rmdir": "remove the directory",
+    "set_modified": "set the time of",
     "replace": "rename", "exchange": "exchange", "link": "link", "remove": "remove", "sync_directory": "sync the directory",
 }  # fmt: skip
 
