@@ -100,6 +100,14 @@ MUTANTS = (
         (f"{_HOSTILE}::test_no_key_comes_back_if_the_disk_has_lost_segments_that_were_compacted",),
     ),
     Mutant(
+        "doctor says nothing of what is over a limit and held",
+        "cleaner/retention.py",
+        "        if why and rule in (BY_SIZE, BY_TIME):\n",
+        "        if False:\n",
+        "an open transaction fills the disk, and nothing is overdue",
+        ("tests/cleaner/test_maintain.py::test_what_has_been_held_for_a_day_is_a_problem",),
+    ),
+    Mutant(
         "leftovers are removed while an erasure or a compaction writes them",
         "partition/write/leftovers.py",
         "        if not lock.try_acquire() or not lock.is_in_place():\n",
