@@ -25,7 +25,7 @@ from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.offset_lookup import OffsetLookup
 from pylog.consumer.subscription import Subscription, name_of
 from pylog.consumer.thread_guard import SingleThreadGuard
-from pylog.errors import DeliveryTimeout, InstanceFenced, LogLocked, PylogError, TopicNotFound
+from pylog.errors import CommitFailed, DeliveryTimeout, InstanceFenced, LogLocked, PylogError, TopicNotFound
 from pylog.group.admin import GroupAdmin
 from pylog.group.membership import SHORT_S, MemberOptions, Membership
 from pylog.group.offset_records import Committed
@@ -63,6 +63,8 @@ class GroupAssignment(Assignment):
         self.membership = Membership(self._groups.directory(self.group_id), options, self._groups.topics_now)
         self.tracker = CommitTracker(log, fetcher, config, self.membership, self.requested.is_subscribed)
         self._must_retry = False  # the group's lock was not free
+        self._begun: dict[TopicPartition, int | None] = {}  # where partitions began that the group may not hold yet
+        self._must_hold = False  # one of them may be of a topic with retention="consumed"
         self._followed: Group | None = None  # the last state that was followed completely
         _OPEN.add(self)
         after_fork_in_child(self._forget_parent)
@@ -81,7 +83,7 @@ class GroupAssignment(Assignment):
         self.requested.subscription, self._catalog_version = subscription, version
         if not self.membership.id:
             self.membership.join(self._wanted(), left_s())
-        self._follow(max(left_s(), SHORT_S))
+        self._follow_and_hold(max(left_s(), SHORT_S))
 
     def refresh(self) -> None:
         """Show that this member is alive, and follow the group's decisions."""
@@ -96,9 +98,9 @@ class GroupAssignment(Assignment):
         if version != self._catalog_version:
             with suppress(LogLocked):  # the next poll asks again
                 self.membership.want(self._wanted(), appeared=True)
-                self._catalog_version = version
+                self._catalog_version, self._must_hold = version, True
         self.membership.tick()
-        self._follow(SHORT_S)
+        self._follow_and_hold(SHORT_S)
 
     def changed(self) -> bool:
         """True if ``refresh`` has something to do."""
@@ -169,6 +171,34 @@ class GroupAssignment(Assignment):
         if self.membership.id in group.members:
             self._take(group, group.members[self.membership.id].owned - assigned.keys(), timeout_s)
 
+    def _follow_and_hold(self, timeout_s: float) -> None:
+        while True:
+            self._follow(timeout_s)
+            try:
+                self._hold()
+            except own(CommitFailed):
+                continue  # it was expelled meanwhile, which the group's state shows
+            return
+
+    def _hold(self) -> None:
+        """Commit where the group begins in topics with retention="consumed", before records are returned.
+
+        Else retention would delete what the group has read, if its members died before its first commit.
+        A partition without a position waits until the application has moved to one.
+        """
+        if not self._must_hold:
+            return
+        topics = self._log.existing_topics({name.topic for name in self._begun})
+        consumed = {name for name, topic in topics.items() if topic.config.retention == CONSUMED}
+        offsets = {
+            name: position if (start := self._begun[name]) is None else min(start, position)
+            for name, position in self._fetcher.positions().items()
+            if name in self._begun and name.topic in consumed
+        }
+        for name in self.tracker.hold(offsets):
+            del self._begun[name]
+        self._must_hold = any(name.topic in consumed for name in self._begun)
+
     def _give_up(self, partitions: list[TopicPartition], timeout_s: float | None = None) -> None:
         """Give up partitions, but none if the commit fails within ``timeout_s``: ``LogLocked``."""
         if not partitions:
@@ -218,7 +248,10 @@ class GroupAssignment(Assignment):
         if fresh:
             self.membership.remember_starts(fresh, timeout_s)
         self._apply([], starts, topics.values())
-        self.tracker.add({name: start.position for name, start in starts.items()}, committed)
+        positions = {name: start.position for name, start in starts.items()}
+        self.tracker.add(positions, committed)
+        self._begun.update(positions)
+        self._must_hold = True
         return list(starts)
 
     def _resumed(self, partition: PartitionLog, committed: Committed | None) -> int | None:
@@ -265,6 +298,7 @@ class GroupAssignment(Assignment):
         for partition in partitions:
             self._fetcher.remove(partition)
             self.tracker.forget(partition)
+            self._begun.pop(partition, None)
 
     def _call(self, callback: Callback | None, partitions: list[TopicPartition]) -> None:
         if callback is not None and partitions:

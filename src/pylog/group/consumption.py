@@ -21,7 +21,8 @@ class Consumption:
     """The groups of a topic are those with commits in it, and those with members that want it.
 
     A group that has committed nothing in a partition holds all of it. So does a topic without
-    groups. An offset that was committed in a transaction counts from its marker on.
+    groups. A member commits where its group begins before it returns records. An offset that was
+    committed in a transaction counts from its marker on.
     """
 
     def __init__(self, manager: LogManager) -> None:

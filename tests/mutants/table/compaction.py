@@ -8,6 +8,7 @@ _RACES = "tests/simulation/test_cleaner_schedules.py::test_a_race_ends_well_in_e
 _ALSO_LONG = ("-m", "not soak")
 _ENDS = "tests/simulation/test_cleaner_schedules.py::test_what_is_wrong_is_found"
 _SWAPS = "tests/partition/test_swap_failures.py"
+_CONSUMED = "tests/cleaner/test_consumed.py"
 _HOSTILE = "tests/partition/test_hostile_cleaning.py"
 
 MUTANTS = (
@@ -155,6 +156,30 @@ MUTANTS = (
         "        return log_start >= 0 or log_start <=",
         "what a group needs that has joined meanwhile is deleted",
         (f"{_RACES}[consumed_and_join]", *_ALSO_LONG),
+    ),
+    Mutant(
+        "a member returns records before it has committed where its group begins",
+        "consumer/commit_tracker.py",
+        "        self.commit(fresh, durable=True, named=False)\n",
+        "",
+        "what it has read is deleted when it dies before its first commit",
+        (_CONSUMED,),
+    ),
+    Mutant(
+        "a group's start that a dead member has committed is not made durable",
+        "consumer/commit_tracker.py",
+        "            commits.sync(left_s())\n        return held\n",
+        "            commits.partition.log.latest_offset\n        return held\n",
+        "without power the group is forgotten, and what its next member has read is deleted",
+        (_CONSUMED,),
+    ),
+    Mutant(
+        "a group's start supersedes offsets in an undecided transaction",
+        "consumer/commit_tracker.py",
+        "if name in committed or name not in undecided}",
+        "if name in committed or name not in starts or True}",
+        "records of a committed transaction are processed again",
+        (_CONSUMED,),
     ),
     Mutant(
         "a member joins without waiting for a deletion under way",

@@ -1,0 +1,271 @@
+"""``retention="consumed"`` and groups that have read, and committed nothing: they hold what follows their starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
+from pylog.consumer.commit_tracker import CommitTracker
+from pylog.errors import GroupNotFound, LogLocked, NoOffsetForPartition
+from pylog.group.admin import GroupAdmin
+from pylog.group.lock import GroupLock
+from pylog.testing.machine import Killed, Machine, Process
+from tests.group.test_power_loss import without_power
+from tests.simulation.actors import ROOT, kill_at
+from tests.simulation.consumed import RECORDS, TP, committed, staged
+from tests.simulation.transactions_oracle import kill_all
+
+
+def begun() -> Machine:
+    """Group a has committed all records of t, and its member has left."""
+    world, member = staged(4)
+    member.leave()
+    with world.machine.process().open_log(ROOT) as log:
+        log.reset_offsets("a", [TP], to="latest")
+    assert world.errors == []
+    return world.machine
+
+
+def member(log: Log, auto_offset_reset: str = "earliest", **callbacks: Callable[..., object]) -> Consumer:
+    consumer = Consumer(log, group_id="b", auto_offset_reset=auto_offset_reset, max_poll_records=3)
+    consumer.subscribe("t", **callbacks)
+    return consumer
+
+
+def maintained(machine: Machine) -> int:
+    """Where the log begins after maintenance."""
+    with machine.process().open_log(ROOT) as log:
+        assert log.maintain(["t"]).problems == []
+        return log.partition(*TP).earliest_offset
+
+
+def dies(process: Process, _log: Log, _consumer: Consumer) -> None:
+    process.kill()
+
+
+def closes(_process: Process, log: Log, consumer: Consumer) -> None:
+    consumer.close()
+    log.close()
+
+
+def fails(_process: Process, log: Log, consumer: Consumer) -> None:
+    with pytest.raises(ZeroDivisionError), log, consumer:
+        raise ZeroDivisionError
+
+
+ENDS = pytest.mark.parametrize("ends", [dies, closes, fails])
+End = Callable[[Process, Log, Consumer], None]
+
+
+@ENDS
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_a_group_has_read_stays_if_its_last_member_ends_before_its_first_commit(ends: End, lost: bool) -> None:
+    machine = begun()
+    process = machine.process()
+    log = process.open_log(ROOT)
+    consumer = member(log)
+    assert [record.offset for record in consumer.poll()] == [0, 1, 2]
+    ends(process, log, consumer)
+    machine = without_power(machine) if lost else machine
+    assert maintained(machine) == 0
+    with machine.process().open_log(ROOT) as log, member(log) as consumer:
+        assert [record.offset for record in consumer.poll()] == [0, 1, 2]
+
+
+@ENDS
+def test_a_group_that_begins_at_the_end_holds_what_is_written_afterwards(ends: End) -> None:
+    machine = begun()
+    process = machine.process()
+    log = process.open_log(ROOT)
+    consumer = member(log, "latest")
+    log.partition(*TP).append([ProducerRecord(b"x" * 400)] * 2)
+    log.partition(*TP).log.roll()
+    log.reset_offsets("a", [TP], to="latest")
+    ends(process, log, consumer)
+    assert maintained(machine) == RECORDS  # what is before its start is consumed
+    with machine.process().open_log(ROOT) as log, member(log, "latest") as consumer:
+        assert [record.offset for record in consumer.poll()] == [RECORDS, RECORDS + 1]
+
+
+def test_without_a_reset_a_group_begins_where_the_application_seeks() -> None:
+    machine = begun()
+    process = machine.process()
+    log = process.open_log(ROOT)
+    consumer = member(log, "none")
+    with pytest.raises(NoOffsetForPartition):
+        consumer.poll()
+    assert committed(log, "b") == 0
+    consumer.seek(TP, 4)
+    assert [record.offset for record in consumer.poll()] == [4, 5, 6]
+    process.kill()
+    assert maintained(machine) == 4
+    with machine.process().open_log(ROOT) as log, member(log, "none") as consumer:
+        assert [record.offset for record in consumer.poll()] == [4, 5, 6]
+
+
+def test_a_callback_that_seeks_back_decides_where_its_group_begins() -> None:
+    machine = begun()
+    process = machine.process()
+    log = process.open_log(ROOT)
+    consumer = Consumer(log, group_id="b", auto_offset_reset="latest")
+    consumer.subscribe("t", on_assigned=lambda _: consumer.seek(TP, 2))
+    assert consumer.poll()[0].offset == 2
+    process.kill()
+    assert maintained(machine) == 2
+
+
+def test_members_that_read_a_topic_when_it_becomes_consumed_hold_it_from_their_starts_on() -> None:
+    machine = begun()
+    with machine.process().open_log(ROOT) as log:
+        log.alter_topic("t", retention=None)
+        process = machine.process()
+        other = process.open_log(ROOT)
+        consumer = member(other)
+        assert len(consumer.poll()) == 3
+        assert committed(log, "b") == 0
+        assert "b" not in log.manager.part(GroupAdmin).offsets.groups()
+        log.alter_topic("t", retention="consumed")
+    assert len(consumer.poll()) == 3
+    process.kill()
+    assert maintained(without_power(machine)) == 0
+
+
+@pytest.mark.slow
+def test_a_commit_of_a_member_that_died_before_it_was_durable_is_made_durable_by_the_next_one() -> None:
+    """A kill before each step of the first member, and a loss of power after the second one has read."""
+    begins, step, commits_seen, has_ended = begun(), 0, 0, False
+    while not has_ended:
+        machine = begins.copy()
+        process = machine.process()
+        log = process.open_log(ROOT)
+        step += 1
+        kill_at(process, process.steps + step)
+        try:
+            member(log)
+            has_ended = True
+        except Killed:
+            with machine.process().open_log(ROOT) as log:
+                commits_seen += "b" in log.groups()
+                member(log).poll()
+            kill_all(machine)
+            assert maintained(without_power(machine)) == 0, step
+    assert commits_seen > 1
+
+
+def test_a_member_that_is_expelled_before_it_has_committed_its_start_joins_again() -> None:
+    machine = begun()
+    with machine.process().open_log(ROOT) as log:
+        expelled: list[bool] = []
+
+        def expel(partitions: list[TopicPartition]) -> None:
+            if not expelled:
+                expelled.append(True)
+                membership = consumer._assignment.membership  # type: ignore[union-attr]
+                membership._files.holding(lambda state: membership._publish_without(state, {membership.id}))
+
+        consumer = Consumer(log, group_id="b", auto_offset_reset="earliest", max_poll_records=3)
+        consumer.subscribe("t", on_assigned=expel, on_lost=lambda partitions: expelled.append(False))
+        assert expelled == [True, False]
+        assert [record.offset for record in consumer.poll()] == [0, 1, 2]
+        assert log.describe_group("b").partitions[TP].committed is not None
+
+
+def test_no_record_is_returned_while_its_start_cannot_be_committed() -> None:
+    machine = begun()
+    with machine.process().open_log(ROOT) as log:
+        consumer = member(log, "none")
+        consumer.seek(TP, 0)
+        holder = GroupLock(log.manager.part(GroupAdmin).directory("b"))
+
+        def poll(_: object) -> None:
+            with pytest.raises(LogLocked, match="a process of the group 'b' may be stopped"):
+                consumer.poll()
+
+        holder.holding(poll)
+        holder.close()
+        assert "b" not in log.manager.part(GroupAdmin).offsets.groups()
+        assert [record.offset for record in consumer.poll()] == [0, 1, 2]
+        assert "b" in log.manager.part(GroupAdmin).offsets.groups()
+
+
+def test_what_is_processed_stays_so_if_a_topic_becomes_consumed() -> None:
+    """It was moved back to the start, which is committed then: the member's failure committed that once more."""
+    machine = begun()
+    with machine.process().open_log(ROOT) as log:
+        log.alter_topic("t", retention=None)
+        consumer = Consumer(
+            log, group_id="b", auto_offset_reset="earliest", max_poll_records=3, enable_auto_commit=True
+        )
+        consumer.subscribe("t")
+        assert len(consumer.poll()) == 3
+        log.alter_topic("t", retention="consumed")
+        assert len(consumer.poll()) == 3
+        with pytest.raises(ZeroDivisionError), consumer:
+            raise ZeroDivisionError
+        assert committed(log, "b") == 3
+
+
+def test_a_poll_asks_for_commits_only_until_its_partitions_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[set[TopicPartition]] = []
+    hold = CommitTracker.hold
+
+    def spied(tracker: CommitTracker, starts: dict[TopicPartition, int]) -> set[TopicPartition]:
+        asked.append(set(starts))
+        return hold(tracker, starts)
+
+    monkeypatch.setattr(CommitTracker, "hold", spied)
+    machine = begun()
+    with machine.process().open_log(ROOT) as log:
+        log.create_topic("other")
+        log.create_topic("c", retention="consumed")
+        consumer = member(log, "none")
+        consumer.subscribe(["other", "c"])  # which gives up t
+        asked.clear()
+        for partition in consumer.assignment():
+            consumer.seek(partition, 0)
+        for _ in range(3):
+            consumer.poll()
+    assert asked == [{TopicPartition("c", 0)}]
+
+
+def test_the_first_offsets_of_a_group_in_an_undecided_transaction_are_not_superseded() -> None:
+    """The topic became ``consumed`` after they were appended: a commit of the start would have come after them."""
+    machine = begun()
+    with machine.process().open_log(ROOT) as log:
+        log.alter_topic("t", retention=None)
+        consumer = member(log)
+        producer = Producer(log, transactional_id="x")
+        producer.init_transactions()
+        producer.begin_transaction()
+        assert len(consumer.poll()) == 3
+        producer.send_offsets_to_transaction({TP: 3}, consumer.group_metadata())
+        other = GroupLock(log.manager.part(GroupAdmin).directory("b"))
+
+        def not_decided(_: object) -> None:
+            with pytest.raises(LogLocked):
+                producer.commit_transaction()
+
+        other.holding(not_decided)
+        other.close()
+        log.alter_topic("t", retention="consumed")
+        assert len(consumer.poll()) == 3
+        producer.commit_transaction()
+        assert len(consumer.poll()) == 2
+        assert committed(log, "b") == 3
+
+
+def test_a_group_that_has_only_begun_is_listed_and_can_be_deleted() -> None:
+    machine = begun()
+    process = machine.process()
+    member(process.open_log(ROOT)).poll()
+    process.kill()
+    with machine.process().open_log(ROOT) as log:
+        assert log.groups() == ["a", "b"]
+        assert log.describe_group("b").partitions[TP].committed is not None
+        assert log.maintain(["t"]).partitions[-1].detail == "group 'b' has committed 0"
+        log.delete_group("b")
+        with pytest.raises(GroupNotFound):
+            log.describe_group("b")
+    assert maintained(machine) == 6
