@@ -13,7 +13,7 @@ from pylog import Producer
 from pylog.checks import OFFSETS_TOPIC
 from pylog.testing.machine import Machine, Priorities, Process, Schedule, Step, Strategy
 from tests.simulation.actors import ROOT, World
-from tests.simulation.consumed import Member, after, maintain, staged
+from tests.simulation.consumed import STEPS_OF_A_STAY, Member, after, dies_within, maintain, staged
 from tests.simulation.orders import in_all_orders
 
 
@@ -71,6 +71,44 @@ def test_what_a_group_has_not_committed_durably_stays(once: Callable[[Strategy],
 def test_a_member_that_joins_and_one_that_commits_in_orders_drawn_at_random(seed: int) -> None:
     for number in range(60):
         assert joins_and_commits(Priorities(seed + number, 3, 400)) == [], number
+
+
+def dies(strategy: Strategy, step: int, *, has_committed: bool) -> tuple[list[str], bool]:
+    """The only member of a group dies before this one of its steps. Returns what is wrong, and whether it has died.
+
+    Its group has committed nothing, or not durably. Retention meets it, and comes again after its death.
+    """
+    world, member = staged(1 if has_committed else 4)
+    schedule, cleaner = WhereTheyMeet(world.machine, strategy), world.actor()
+    assert cleaner.log
+    other = member if has_committed else Member(world, "b")
+    dies_within(other, step)
+    schedule.add(other.actor.process, other.stay if has_committed else other.join_and_stay)
+    schedule.add(cleaner.process, lambda: maintain(cleaner))
+    schedule.run()
+    return after(world, [member, other]), not other.actor.process.is_alive
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_committed", [False, True])
+def test_what_a_member_had_not_committed_stays_if_it_dies_at_any_step(has_committed: bool, seed: int) -> None:
+    """In an order drawn at random. Each run has a third of the steps."""
+    step, has_died = seed % 3 - 2, True
+    while has_died:
+        step += 3
+        problems, has_died = dies(Priorities(seed + step, 2, 300), step, has_committed=has_committed)
+        assert problems == [], step
+    assert step > 40
+
+
+@pytest.mark.engine  # a minute
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_member_that_dies_at_any_step_meets_retention_in_every_order_with_one_preemption(seed: int) -> None:
+    """Each run has a sixteenth of the steps."""
+    for step in range(1 + seed % 16, STEPS_OF_A_STAY, 16):
+        runs = in_all_orders(lambda strategy, step=step: dies(strategy, step, has_committed=False)[0], 1)  # type: ignore[misc]
+        assert runs > 1
 
 
 # A transaction

@@ -1,4 +1,4 @@
-"""Compaction and retention on the simulated machine, each with another program: in every order with two preemptions.
+"""Compaction and retention on the simulated machine, each with other programs: in every order with two preemptions.
 
 Three closed segments of few keys have tombstones, an aborted transaction, and a committed one that spans all of them. Whatever
 the order: every record that is found is the one that was written at its offset; the newest record of each key is there, a
@@ -15,7 +15,7 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -497,16 +497,38 @@ def consumed_and_short_stay(_seed: int) -> tuple[Machine, Race]:
 
 
 def consumed_and_leave(_seed: int) -> tuple[Machine, Race]:
-    """A member that has joined meanwhile commits and leaves during the last check, which is made with the partition's lock."""
+    """A member that has joined meanwhile begins, and leaves during the last check, which is made with the partition's lock."""
     world, member = consumed.staged(4)
     other = consumed.Member(world, "b")
-    other.join()
+    other.join_without_position()
 
     def leaves() -> None:
-        other.poll_and_commit(durable=True)
+        other.begin()
         other.leave()
 
     return _consumed(world, [member, other], leaves, consumed.delete_what_is_allowed)
+
+
+def consumed_and_death(seed: int) -> tuple[Machine, Race]:
+    """The only member of a new group dies, at a step that the seed draws, when it may have read records and committed none."""
+    world, member = consumed.staged(4)
+    other = consumed.Member(world, "b")
+    consumed.dies_within(other, 1 + random.Random(seed).randrange(consumed.STEPS_OF_A_STAY))
+    return _consumed(world, [member, other], other.join_and_stay)
+
+
+def consumed_and_join_and_commit(_seed: int) -> tuple[Machine, Race]:
+    """The member of one group commits, and a member of another one joins, reads and commits."""
+    world, member = consumed.staged(2)
+    other = consumed.Member(world, "b")
+
+    def work() -> None:
+        other.join()
+        other.poll_and_commit(durable=False)
+
+    return _consumed(
+        world, [other, member], lambda: member.poll_and_commit(durable=True), more=[(other.actor.process, work)]
+    )
 
 
 def _consumed(
@@ -514,10 +536,11 @@ def _consumed(
     members: list[consumed.Member],
     work: Work,
     retains: Callable[[Actor], None] = consumed.maintain,
+    more: Sequence[tuple[Process, Work]] = (),
 ) -> tuple[Machine, Race]:
     cleaner = world.actor()
     assert cleaner.log  # open before they meet
-    programs = [(cleaner.process, lambda: retains(cleaner)), (members[-1].actor.process, work)]
+    programs = [(cleaner.process, lambda: retains(cleaner)), (members[-1].actor.process, work), *more]
     return world.machine, Race(programs, lambda: consumed.after(world, members), None)
 
 
@@ -534,6 +557,7 @@ STARTS: dict[str, Start] = {
         compaction_and_abort, compaction_and_compaction, compaction_in_parts_and_read, compaction_and_retention,
         compaction_and_delete_records, compaction_of_decisions_and_commit, retention_and_append, retention_and_read,
         retention_and_commit, consumed_and_commit, consumed_and_join, consumed_and_short_stay, consumed_and_leave,
+        consumed_and_death, consumed_and_join_and_commit,
     )
 }  # fmt: skip
 

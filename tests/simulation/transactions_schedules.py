@@ -1,4 +1,4 @@
-"""Two programs on the simulated machine, of which at least one has transactions: in every order with two preemptions.
+"""Programs on the simulated machine, of which at least one has transactions: in every order with two preemptions.
 
 Of equivalent schedules only one is tried. Two steps depend on each other if they reach the same file, or the same name in a
 directory, and one of them changes it; an attempt to take a lock, and a sync, count as changes. A release of a lock is no step: so
@@ -6,8 +6,8 @@ all steps of its holder depend on an attempt to take it.
 
 - A program is interrupted only before a step that depends on some step of the other program. Interrupted before another one, it
   takes that step later, with the same effect, than if it is interrupted before its next step.
-- For the same reason the second interruption comes only after the other program has taken a step on which the one depends that
-  the first interruption delayed. Without such a step, the schedule in which the first one came later is the same.
+- For the same reason the second interruption lets the first program go on only after another one has taken a step on which that
+  one depends that the first interruption delayed. Else the schedule in which the first interruption came later is the same.
 
 What programs depend on is learned from the runs themselves; if one shows more than was known, all are run again. A machine is
 checked once: not again if the same bytes are there, the same of them are durable, and the same was told.
@@ -213,6 +213,22 @@ class Taken(NamedTuple):
         return any(mine[name] or others[name] for name in mine.keys() & others.keys())
 
 
+class Delay(NamedTuple):
+    """A step of ``program`` that was delayed by a preemption: as positions of the trace.
+
+    Before ``matters_from`` the others have done nothing on which the step depends. After ``gone_on`` the
+    program has taken its next step, and they have done nothing of the kind before.
+    """
+
+    program: int
+    matters_from: int
+    gone_on: int
+
+    def is_in_vain(self, position: int, other: int, is_preemption: bool) -> bool:
+        """Whether a preemption of the program at its next step, and the choice of ``other`` here, give the same schedule."""
+        return position > self.gone_on or (other == self.program and position - is_preemption < self.matters_from)
+
+
 class Preemptible(Schedule):
     """Lets the other program go first only before a step that depends on it, or while this one has a lock of both."""
 
@@ -243,20 +259,17 @@ class Preemptible(Schedule):
             self.positions.append(len(self.trace))
         return super()._choose(able, current)
 
-    def matters_from(self, point: int) -> int:
-        """The position from which on it matters that there was a preemption at this point, and not at the next one.
-
-        Before, the other program has done nothing on which the preempted step depends.
-        """
-        start = self.positions[point]
+    def delay(self, point: int) -> Delay:
+        """What the preemption at this point has delayed."""
+        start, never = self.positions[point], len(self.trace) + 1
         preempted = self.trace[start - 1]
         for position in range(start, len(self.trace)):
             taken = self.trace[position]
             if taken.program == preempted.program:
-                break
+                return Delay(preempted.program, never, position)
             if preempted.depends_on(taken):
-                return position + 1
-        return len(self.trace) + 1
+                return Delay(preempted.program, position + 1, never)
+        return Delay(preempted.program, never, never)
 
 
 # Schedules
@@ -280,7 +293,7 @@ class Exploration:
         """
         while True:
             found = Found()
-            for first in (0, 1):
+            for first in range(len(self.programs(*self._staged()))):
                 self._below([first], preemptions, 0, takes, found)
             if not self._dependences.learn():
                 return found
@@ -296,11 +309,13 @@ class Exploration:
         schedule = self._once(strategy, found)
         points, last = strategy.points, len(choices) - 1
         is_preempted = level > 0 and points[last].is_preemption(choices[last])
-        matters_from = schedule.matters_from(last) if is_preempted else 0
+        delay = schedule.delay(last) if is_preempted else None
         for number in range(len(choices), len(points)):
             for other in points[number].others():
                 is_preemption = points[number].is_preemption(other)
-                if is_preemption > left or schedule.positions[number] - is_preemption < matters_from:
+                if is_preemption > left:
+                    continue
+                if delay is not None and delay.is_in_vain(schedule.positions[number], other, is_preemption):
                     continue
                 if not is_preemption or takes(level, number):
                     following = [*(point.chosen for point in points[:number]), other]

@@ -146,7 +146,7 @@ MUTANTS = (
         "        members_of = self._groups.reading(topic)  # before the commits: one that leaves in between has committed\n"
         "        commits = self._groups.offsets.settled_in(topic)\n",
         "        commits = self._groups.offsets.settled_in(topic)\n        members_of = self._groups.reading(topic)\n",
-        "a member that commits and leaves in between is overlooked, and what its group has not read is deleted",
+        "a member that begins and leaves in between is overlooked, and what its group has not committed is deleted",
         (f"{_RACES}[consumed_and_leave]", *_ALSO_LONG),
     ),
     Mutant(
