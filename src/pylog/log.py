@@ -204,13 +204,15 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     def repartition(
         self, name: str, partitions: int, progress: Callable[[int], object] | None = None
     ) -> TopicDescription:
-        """Give a topic more or fewer partitions. Each key keeps its order, groups continue where they have
-        committed, at least once. Durable on return; a topic with so many is left as it is.
+        """Give a topic more or fewer partitions. Each key keeps its order: by time, if it was in several.
+        Groups continue where they have committed, at least once. Durable on return; a topic with so
+        many is left as it is.
 
         A copy takes the topic's place: producers' records meanwhile fail with ``TopicChanged``; send
         them again. ``progress`` gets the number of bytes copied since its last call. A killed call
         is repeated, or has changed everything. ``TopicNotFound``, ``ConfigError``, ``StorageFull``;
-        ``LogLocked`` as for ``rename_topic``.
+        ``LogLocked`` as for ``rename_topic``, and if records are deleted or compacted during each of
+        5 copies.
         """
         from pylog.topic_changes.repartition import repartition  # rarely needed
 

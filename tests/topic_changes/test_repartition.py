@@ -265,8 +265,8 @@ def test_records_deleted_meanwhile_do_not_come_back(tmp_log_dir: Path, monkeypat
         fill(log, 0, 100)
         copy, copies = TopicCopy.copy, []
 
-        def copy_and_delete(self: TopicCopy) -> int:
-            copied_bytes = copy(self)
+        def copy_and_delete(self: TopicCopy, *most_bytes: int) -> int:
+            copied_bytes = copy(self, *most_bytes)
             if not copies:
                 other.delete_records(TopicPartition("t", 0), 10)
             copies.append(self)

@@ -1,47 +1,54 @@
 """Copies the records of a topic to other partitions, in the order of each key.
 
-A key is in one partition, and its records are copied in the order of that partition to the partition
-that the topic's hash gives it among the new ones. Several partitions are merged by time, a piece at a
-time. Records without a key continue in one partition for each that they were in, so they keep their
-order, too. Aborted transactions and markers are left out.
+The partitions are merged by time (``merging.py``), and each record goes to the partition that the
+topic's hash gives its key among the new ones. Records without a key continue in one partition for
+each that they were in, so they keep their order, too. Aborted transactions and markers are left out.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from pylog.catalog import TopicDescription
 from pylog.codec import RecordEncoder
-from pylog.codec.batch import BatchView, build_batch
-from pylog.codec.format import INT32_MAX
-from pylog.errors import ConfigError, RecordTooLarge
+from pylog.codec.batch import build_batch
+from pylog.codec.format import INT32_MAX, INT64_MAX, NONE
+from pylog.errors import OffsetOutOfRange, RecordTooLarge
 from pylog.group.offset_records import Committed
 from pylog.interrupts import own
-from pylog.limits import FETCH_BYTES, RECORDS_AT_ONCE
+from pylog.limits import FETCH_BYTES
 from pylog.manager.manager import LogManager
 from pylog.model import Record, TopicPartition
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.partition_log import PartitionLog
-from pylog.partition.producers.state import is_named
-from pylog.partition.read.cursor import Cursor
-from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN
-from pylog.topic_changes.keys import key_hash
+from pylog.topic_changes.keys import KeyHash
+from pylog.topic_changes.merging import Stream, merged
 
-_PIECES_BYTES = 64 << 20  # one piece of each partition is in memory
-_PIECE_BYTES_MIN = 64 << 10
+_READ_BYTES = 64 << 20  # of all partitions together, at once
+_READ_BYTES_MIN = 64 << 10  # of one
+_STEP_BYTES = 8 << 20  # its records are in memory; a group's position costs reading one again
 
 Progress = Callable[[int], object]
-"""Called with the bytes that were read since the last call."""
+"""Called with the bytes that were copied since the last call."""
+
+
+class OutdatedCopyError(Exception):
+    """Records that were copied, or were to be, are gone from the topic."""
 
 
 class _Step(NamedTuple):
-    """One piece of a source: its offsets, and the first offset and number of its records by new partition."""
+    """Some MiB of the copy: up to where the next step begins, in the order of ``merged``."""
 
-    start: int
-    end: int
-    copied: Mapping[int, tuple[int, int]]
+    starts: Sequence[int]
+    """By source, its first offset."""
+    bases: Sequence[int]
+    """By new partition, its first offset."""
+    reached: Sequence[int]
+    """By source, the new partitions that got some of its records, as bits."""
 
 
 class _Source:
@@ -51,22 +58,6 @@ class _Source:
         self.log = log
         self.state = log.current()  # before the first read
         self.next_offset = self.state.log_start_offset
-        self.steps: list[_Step] = []
-        self.piece: list[BatchView] = []
-        self.piece_end = self.next_offset
-
-    def fetch(self, max_bytes: int) -> bool:
-        """Have a piece, if there is one."""
-        while not self.piece and self.next_offset < self.log.latest_offset:
-            found = self.log.fetch(
-                Cursor(self.next_offset), max_bytes=max_bytes, isolation_level=READ_COMMITTED, visibility=WRITTEN
-            )
-            if found.cursor.offset <= self.next_offset:
-                break  # a transaction is under way
-            self.piece, self.piece_end = list(found.batches), found.cursor.offset
-            if not self.piece:
-                self.next_offset = self.piece_end
-        return bool(self.piece)
 
     def is_as_it_was(self) -> bool:
         """Whether nothing that was copied has been deleted or compacted since: segments were only added."""
@@ -85,9 +76,12 @@ class TopicCopy:
         self._manager = manager
         self._after = after
         self._progress = progress
-        self._hash = key_hash(before.config.partitioner)
+        self._hash, self._hash_after = KeyHash(before), KeyHash(after)
         self._sources = [_Source(manager.partition(before.name, number)) for number in before.numbers]
-        self._piece_bytes = max(_PIECE_BYTES_MIN, min(FETCH_BYTES, _PIECES_BYTES // before.partitions))
+        self._steps: list[_Step] = []
+        self.is_blocked = False
+        """Whether ``copy`` has left records, since a transaction was open."""
+        self._read_bytes = max(_READ_BYTES_MIN, min(FETCH_BYTES, _READ_BYTES // before.partitions))
         self._batch_bytes = min(FETCH_BYTES, before.config.max_message_bytes)
         self._config = before.config._replace(
             message_timestamp_type="CreateTime", max_message_bytes=INT32_MAX, writable=True
@@ -119,20 +113,20 @@ class TopicCopy:
             for directory in directories
         ]
 
-    def copy(self) -> int:
-        """Copy what can be read now. Returns the bytes that were read."""
-        ends = [source.log.latest_offset for source in self._sources]
-        copied_bytes = 0
-        while True:
-            ready = [
-                source
-                for source, end in zip(self._sources, ends, strict=True)
-                if source.next_offset < end and source.fetch(self._piece_bytes)
-            ]
-            if not ready:
-                return copied_bytes
-            oldest = min(ready, key=lambda source: source.piece[0].header.base_timestamp_ms)
-            copied_bytes += self._copy_piece(oldest)
+    def copy(self, most_bytes: int = INT64_MAX) -> int:
+        """Copy what can be read now, but not much more than ``most_bytes``. Returns the bytes that were copied."""
+        streams = [self._stream(source.log, source.next_offset, source.log.latest_offset) for source in self._sources]
+        parts, copied_bytes = merged(streams), 0
+        try:
+            while copied_bytes < most_bytes and (step_bytes := self._copy_step(streams, parts)):
+                copied_bytes += step_bytes
+        except own(OffsetOutOfRange) as error:
+            raise OutdatedCopyError from error
+        self.is_blocked = any(stream.is_blocked for stream in streams)
+        return copied_bytes
+
+    def _stream(self, log: PartitionLog, start: int, end: int) -> Stream:
+        return Stream(log, start, end, now=self._hash, after=self._hash_after, max_bytes=self._read_bytes)
 
     def is_complete(self) -> bool:
         """With the locks of the topic's partitions: whether everything is copied."""
@@ -142,30 +136,35 @@ class TopicCopy:
         """Whether something that was copied may be gone from the topic."""
         return not all(source.is_as_it_was() for source in self._sources)
 
-    def _copy_piece(self, source: _Source) -> int:
+    def _copy_step(self, streams: Sequence[Stream], parts: Iterator[tuple[list[Record], Sequence[int]]]) -> int:
+        starts = array("q", [stream.position for stream in streams])
+        bases = array("q", [target.latest_offset for target in self._targets])
         encoders: dict[int, RecordEncoder] = {}
-        copied: dict[int, tuple[int, int]] = {}
-        codec = source.piece[0].header.codec
-        for record in self._records(source, source.piece, source.next_offset):
-            target = self._target(source.log.number, record)
-            encoder = encoders.get(target)
-            if encoder is None:
-                encoder = encoders[target] = RecordEncoder(self._batch_bytes)
-                copied[target] = (self._targets[target].latest_offset, 0)
-            if not self._put(encoder, record):
-                self._append(target, encoder, codec)
-                encoder = encoders[target] = RecordEncoder(self._batch_bytes)
+        appended_bytes, codec = 0, NONE
+        for stream in streams:
+            stream.reached = 0
+        for records, targets in parts:
+            codec = streams[records[0].partition].codec
+            for record, target in zip(records, targets, strict=True):
+                encoder = encoders.get(target)
+                if encoder is None:
+                    encoder = encoders[target] = RecordEncoder(self._batch_bytes)
                 if not self._put(encoder, record):
-                    encoder = encoders[target] = RecordEncoder(INT32_MAX)  # compressed, it is less
-                    self._put(encoder, record)
-            copied[target] = (copied[target][0], copied[target][1] + 1)
+                    appended_bytes += self._append(target, encoder, codec)
+                    encoder = encoders[target] = RecordEncoder(self._batch_bytes)
+                    if not self._put(encoder, record):
+                        encoder = encoders[target] = RecordEncoder(INT32_MAX)  # compressed, it is less
+                        self._put(encoder, record)
+            if appended_bytes + sum(encoder.size_bytes for encoder in encoders.values()) >= _STEP_BYTES:
+                break
         for target, encoder in encoders.items():
-            self._append(target, encoder, codec)
-        source.steps.append(_Step(source.next_offset, source.piece_end, copied))
-        size_bytes = sum(len(view.buffer) for view in source.piece)
-        source.next_offset, source.piece = source.piece_end, []
-        self._progress(size_bytes)
-        return size_bytes
+            appended_bytes += self._append(target, encoder, codec)
+        for source, stream in zip(self._sources, streams, strict=True):
+            source.next_offset = stream.position
+        if appended_bytes:
+            self._steps.append(_Step(starts, bases, [stream.reached for stream in streams]))
+            self._progress(appended_bytes)
+        return appended_bytes
 
     def _put(self, encoder: RecordEncoder, record: Record) -> bool:
         try:
@@ -173,28 +172,13 @@ class TopicCopy:
         except own(RecordTooLarge):
             return False
 
-    def _append(self, target: int, encoder: RecordEncoder, codec: int) -> None:
-        if encoder.count:
-            least_ms = encoder.min_timestamp_ms
-            self._targets[target].append_batch(build_batch(encoder, codec=codec), min_timestamp_ms=least_ms)
-
-    def _records(self, source: _Source, piece: list[BatchView], start: int) -> Iterator[Record]:
-        for view in piece:
-            if is_named(view.header.producer_id):
-                topic, number = source.log.topic_partition
-                raise ConfigError(
-                    f"{topic}-{number} has records of a named producer at offset {view.base_offset}: it numbers its batches by "
-                    "partition, and would send them again to others; the topic keeps its partitions",
-                    option="partitions", topic=topic, partition=number, offset=view.base_offset,
-                )  # fmt: skip
-            decoder = view.decoder(source.log.topic, source.log.number)
-            decoder.skip_to(start)
-            while records := decoder.take(RECORDS_AT_ONCE):
-                yield from records
-
-    def _target(self, number: int, record: Record) -> int:
-        count = self._after.partitions
-        return number % count if record.key is None else self._hash(record.key, count)
+    def _append(self, target: int, encoder: RecordEncoder, codec: int) -> int:
+        if not encoder.count:
+            return 0
+        least_ms = encoder.min_timestamp_ms
+        batch = build_batch(encoder, codec=codec)
+        self._targets[target].append_batch(batch, min_timestamp_ms=least_ms)
+        return len(batch)
 
     # The end
 
@@ -215,35 +199,47 @@ class TopicCopy:
     def translated(self, positions: Mapping[int, Committed]) -> dict[int, Committed]:
         """For each new partition, the first record that the group has not committed. A partition in which it has
         committed nothing counts from its beginning. To be called before ``sync``."""
-        first: dict[int, int] = {target.number: target.latest_offset for target in self._targets}
-        for source in self._sources:
-            committed = positions.get(source.log.number)
-            for target, offset in self._first_since(source, 0 if committed is None else committed.offset):
-                first[target] = min(first[target], offset)
+        committed = [0] * len(self._sources)
+        for number, position in positions.items():
+            committed[number] = position.offset
         now_ms = self._manager.clock.now_ms()
         return {
-            target: Committed(offset, self._targets[target].leader_epoch, "", now_ms, self._after.id)
-            for target, offset in first.items()
+            number: Committed(offset, self._targets[number].leader_epoch, "", now_ms, self._after.id)
+            for number, offset in self._first_since(committed).items()
         }
 
-    def _first_since(self, source: _Source, offset: int) -> Iterator[tuple[int, int]]:
-        """By new partition, where the source's first record at or after ``offset`` is."""
-        found: set[int] = set()
-        index = max(bisect_right(source.steps, offset, key=lambda step: step.start) - 1, 0)
-        for step in source.steps[index:]:
-            before = self._counts(source, step, offset) if step.start < offset < step.end else {}
-            for target, (base, count) in step.copied.items():
-                skipped = count if offset >= step.end else before.get(target, 0)
-                if target not in found and skipped < count:
-                    found.add(target)
-                    yield target, base + skipped
+    def _first_since(self, committed: Sequence[int]) -> dict[int, int]:
+        """By new partition, its first record that is not before the offset ``committed`` of its source; else its end."""
+        begin = len(self._steps)
+        for number, offset in enumerate(committed):
+            index = bisect_right(self._steps, offset, key=lambda step: step.starts[number])
+            begin = min(begin, max(index - 1, 0))
+        ends = [target.latest_offset for target in self._targets]
+        rest = _Step([source.next_offset for source in self._sources], ends, ())
+        found: dict[int, int] = {}
+        for step, then in pairwise([*self._steps[begin:], rest]):
+            if all(offset <= start for offset, start in zip(committed, step.starts, strict=True)):
+                rest = step
+                break
+            reached = 0
+            for offset, end, bits in zip(committed, then.starts, step.reached, strict=True):
+                reached |= bits if offset < end else 0
+            wanted = {number for number in self._after.numbers if reached >> number & 1 and number not in found}
+            if wanted:
+                found.update(self._found_in(step, then, committed, wanted))
+        return {**dict(enumerate(rest.bases)), **found}
 
-    def _counts(self, source: _Source, step: _Step, end: int) -> dict[int, int]:
-        """The records of a step before the offset ``end``, by new partition."""
-        counts: dict[int, int] = {}
-        batches = list(source.log.batches(step.start, end, READ_COMMITTED))
-        for record in self._records(source, batches, step.start):
-            if record.offset < end:
-                target = self._target(source.log.number, record)
-                counts[target] = counts.get(target, 0) + 1
-        return counts
+    def _found_in(
+        self, step: _Step, then: _Step, committed: Sequence[int], wanted: set[int]
+    ) -> Iterator[tuple[int, int]]:
+        logs = (source.log for source in self._sources)
+        streams = [self._stream(*each) for each in zip(logs, step.starts, then.starts, strict=True)]
+        offsets = array("q", step.bases)
+        for records, targets in merged(streams):
+            for record, target in zip(records, targets, strict=True):
+                if target in wanted and record.offset >= committed[record.partition]:
+                    wanted.remove(target)
+                    yield target, offsets[target]
+                    if not wanted:
+                        return
+                offsets[target] += 1

@@ -1,22 +1,25 @@
-"""The partition of a key, as a topic's producers choose it."""
+"""The partitions of keys, as a topic's producers choose them."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Sequence
 
+from pylog.catalog import TopicDescription
 from pylog.catalog.topic import MURMUR2 as MURMUR2_NAME
 from pylog.codec import choose_partitions
 from pylog.codec.format import MURMUR2, MURMUR3
 
 
-def key_hash(partitioner: str) -> Callable[[bytes, int], int]:
-    """Returns a partition of ``count`` for a key: ``(key, count)``."""
-    kind = MURMUR2 if partitioner == MURMUR2_NAME else MURMUR3
-    chosen = array("i", [0])
+class KeyHash:
+    """Places keys among the partitions of one topic."""
 
-    def place(key: bytes, count: int) -> int:
-        choose_partitions(kind, [key], 0, chosen, count, -1)
-        return chosen[0]
+    def __init__(self, topic: TopicDescription) -> None:
+        self._kind = MURMUR2 if topic.config.partitioner == MURMUR2_NAME else MURMUR3
+        self._count = topic.partitions
 
-    return place
+    def places(self, keys: Sequence[bytes | None], keyless: int) -> array[int]:
+        """For each key its partition; without a key ``keyless``, modulo their number."""
+        found = array("i", bytes(4 * len(keys)))
+        choose_partitions(self._kind, keys, 0, found, self._count, keyless % self._count)
+        return found

@@ -12,20 +12,17 @@ from functools import partial
 from pylog.catalog import TopicDescription
 from pylog.catalog.changes import TopicChange
 from pylog.catalog.topic import INTERNAL_TOPICS, check_partition_count
+from pylog.codec.format import INT64_MAX
 from pylog.errors import InvalidTopicName, LogLocked
 from pylog.manager.changes import changes_of
 from pylog.manager.manager import LogManager
-from pylog.topic_changes.copying import Progress, TopicCopy
+from pylog.topic_changes.copying import OutdatedCopyError, Progress, TopicCopy
 from pylog.topic_changes.positions import moved_commits
 from pylog.topic_changes.switch import alone, switch
 
 _LITTLE_BYTES = 4 << 20  # to copy while writers wait
 _ROUNDS_MAX = 20
 _COPIES_MAX = 5
-
-
-class _OutdatedError(Exception):
-    """Records that were copied are gone from the topic: the copy would bring them back."""
 
 
 def repartition(manager: LogManager, topic: str, partitions: int, progress: Progress) -> TopicDescription:
@@ -44,14 +41,16 @@ def _repartition(manager: LogManager, topic: str, partitions: int, progress: Pro
             return
         try:
             _try(manager, before, partitions, progress)
-        except _OutdatedError:
+        except OutdatedCopyError:
             changes_of(manager, 0).drop_drafts()
         else:
             return
+    policy = manager.writable_catalog().describe(topic, "").config.cleanup_policy
     raise LogLocked(
-        f"records of {topic!r} were deleted or compacted during each of {_COPIES_MAX} copies: call again while no maintenance "
-        "runs",
-        topic=topic,
+        f"records of {topic!r}, which has cleanup_policy={policy!r}, were deleted or compacted during each of {_COPIES_MAX} "
+        "copies, and nothing was changed: call again with cleanup_policy='none' (alter_topic), and without delete_records and "
+        "erase meanwhile; then set the policy again",
+        topic=topic, cleanup_policy=policy, copies=_COPIES_MAX,
     )  # fmt: skip
 
 
@@ -69,11 +68,13 @@ def _try(manager: LogManager, before: TopicDescription, partitions: int, progres
             if copy.copy() < _LITTLE_BYTES:
                 return
 
-    def make(now: TopicDescription) -> TopicChange:
-        copy.copy()
+    def make(now: TopicDescription) -> TopicChange | None:
+        # A transaction that has ended since may have held back most of the topic.
+        copy.copy(_LITTLE_BYTES if copy.is_blocked else INT64_MAX)
         if copy.is_outdated():
-            raise _OutdatedError
-        assert copy.is_complete(), "a transaction is open"
+            raise OutdatedCopyError
+        if not copy.is_complete():
+            return None
         after = as_it_will_be(now)
         commits = list(moved_commits(manager, now, after, copy.translated))
         copy.sync()

@@ -28,8 +28,8 @@ _TIMEOUT_S = 30.0  # for transactions to end
 _LOCK_TIMEOUT_S = 10.0  # for each lock, while others wait for those that are held
 _AGAIN_S = 0.02
 
-MakeChange = Callable[[TopicDescription], TopicChange]
-"""The change of the topic as it is now. Called with all locks."""
+MakeChange = Callable[[TopicDescription], "TopicChange | None"]
+"""The change of the topic as it is now; None if too much is left to do with all locks, with which it is called."""
 
 
 def alone(manager: LogManager, work: Callable[[], object]) -> None:
@@ -65,7 +65,7 @@ def switch(
     catalog, changes, clock = manager.writable_catalog(), changes_of(manager, _TIMEOUT_S), manager.clock
     groups = manager.part(GroupAdmin)
     partitions = [manager.partition(before.name, number) for number in before.numbers]
-    end_s = clock.monotonic() + _TIMEOUT_S
+    waited_s = 0.0  # without the time that ``prepare`` takes
 
     def attempt() -> bool:
         now = catalog.describe(before.name)
@@ -85,7 +85,7 @@ def switch(
                 directory.make()
                 _hold(locks, manager, directory.lock)
             change = make(now)
-            if groups.in_files() != held:  # a group that is new may have committed
+            if change is None or groups.in_files() != held:  # a group that is new may have committed
                 return False
             for partition in partitions:  # the next holder of the lock reads the settings
                 PartitionDirectory.announce_settings(manager.filesystem, partition.directory.path)
@@ -96,11 +96,13 @@ def switch(
     while True:
         prepare()
         _settle(manager, partitions)
+        begun_s = clock.monotonic()
         if catalog.locked(attempt):
             break
-        if clock.monotonic() >= end_s:
+        if waited_s >= _TIMEOUT_S:
             raise _open_for_too_long(partitions)
         clock.sleep(_AGAIN_S)
+        waited_s += clock.monotonic() - begun_s
     manager.close_partitions(before.name)
 
 
