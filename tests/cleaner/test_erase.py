@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,15 @@ import pytest
 import pylog
 from pylog import Consumer, Log, Partition, Producer, ProducerRecord
 from pylog.cleaner import erasure
-from pylog.errors import ConfigError, CorruptRecord, InvalidTopicName, ReadOnlyLog, TopicChanged, TopicNotFound
+from pylog.errors import (
+    ConfigError,
+    CorruptRecord,
+    InvalidTopicName,
+    LogLocked,
+    ReadOnlyLog,
+    TopicChanged,
+    TopicNotFound,
+)
 from pylog.testing import ManualClock
 from pylog.topic_changes.repartition import TopicCopy
 from tests.partition.logs import flip, log_file
@@ -147,6 +157,33 @@ def test_the_copy_of_a_repartition_that_was_killed_goes(root: Path, remove: Call
         assert len([*root.glob("t-*-future")]) == 2
         remove(log)
         assert [*root.glob("t-*-future")] == []
+
+
+@pytest.mark.parametrize("remove", [lambda log: log.erase("t", b"k7"), lambda log: log.maintain()])
+def test_a_partition_whose_removal_was_killed_goes(root: Path, remove: Callable[[Log], object]) -> None:
+    """Also without the topic, or the change of it, that removed it. What is not pylog's is kept, and read by nothing."""
+    with Log(root) as log:
+        fill(log, "t")
+        for number in range(3):
+            shutil.copytree(root / "t-0", root / f"gone-{number}.{number:032x}-delete")
+        (root / f"gone-2.{2:032x}-delete" / "notes").write_text("a user's")
+        remove(log)
+        assert [*root.glob("*-delete")] == []
+        assert [path.name for path in root.glob("gone-*/*")] == ["notes"]
+
+
+def test_an_erasure_waits_for_the_removal_of_what_was_left(root: Path) -> None:
+    clock = ManualClock()
+    with Log(root, clock=clock) as log:
+        fill(log, "t")
+        shutil.copytree(root / "t-0", root / f"gone-0.{0:032x}-delete")
+        with closing(log.manager.filesystem.lock(log.manager.layout.catalog_lock)) as lock:
+            assert lock.try_acquire()
+            log.maintain()
+            with pytest.raises(LogLocked):
+                log.erase("t", b"k7")
+        log.erase("t", b"k7")
+        assert [*root.glob("*-delete")] == []
 
 
 def test_damage_in_one_partition_is_told_after_the_others(root: Path) -> None:

@@ -366,6 +366,9 @@ def test_a_kill_or_a_power_loss_at_any_step_leaves_the_old_or_the_new_partitions
         log.repartition("t", 3)
         has_returned.append(True)
 
+    def parts(count: int) -> set[str]:
+        return {f"t-{number}" for number in range(count)}
+
     found = set()
 
     def check(machine: Machine) -> None:
@@ -373,6 +376,9 @@ def test_a_kill_or_a_power_loss_at_any_step_leaves_the_old_or_the_new_partitions
             partitions = after.describe_topic("t").partitions
             found.add(partitions)
             assert partitions == 3 or (partitions == 2 and not has_returned)
+            assert not any(name.endswith("-delete") for name in after.manager.filesystem.names("/log"))
+            after.maintain()
+            assert set(after.manager.filesystem.names("/log")) == {".pylog", "__consumer_offsets-0", *parts(partitions)}
             for _ in range(2):
                 assert numbers(records(after)) == list(range(6))
                 assert not after.verify().problems

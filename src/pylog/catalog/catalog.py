@@ -269,7 +269,7 @@ class Catalog:
                 retire(directory)
             if filesystem.exists(directory):
                 remove_partition(filesystem, layout, topic.name, number)
-        remove_all_condemned(filesystem, layout, topic.name)
+        remove_all_condemned(filesystem, layout)
         filesystem.sync_directory(layout.root)
         forget(topic.name)  # last: a full disk has room now
         filesystem.remove(layout.deleted_topic(topic.name))

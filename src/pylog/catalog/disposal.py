@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from pylog.catalog.layout import Layout
+from pylog.catalog.layout import Layout, parse_condemned
 from pylog.segment.naming import is_ours, may_hold_records
 from pylog.storage import FileSystem
 
@@ -43,12 +43,12 @@ def remove_partition(filesystem: FileSystem, layout: Layout, topic: str, number:
     _remove_condemned(filesystem, layout, topic, number, condemned)
 
 
-def remove_all_condemned(filesystem: FileSystem, layout: Layout, topic: str) -> None:
-    """Remove what crashes in ``remove_partition`` left of this topic. The caller syncs the root."""
+def remove_all_condemned(filesystem: FileSystem, layout: Layout) -> None:
+    """Remove what crashes in ``remove_partition`` left. The caller has the catalog's lock, and syncs the root."""
     for name in filesystem.names(layout.root):
-        path = f"{layout.root}/{name}"
-        if layout.is_condemned(name, topic) and is_own_directory(filesystem, path):
-            _remove_condemned(filesystem, layout, topic, 0, path)
+        path, place = f"{layout.root}/{name}", parse_condemned(name)
+        if place is not None and is_own_directory(filesystem, path):
+            _remove_condemned(filesystem, layout, *place, path)
 
 
 def _remove_condemned(filesystem: FileSystem, layout: Layout, topic: str, number: int, condemned: str) -> None:

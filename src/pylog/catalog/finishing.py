@@ -8,7 +8,7 @@ from functools import partial
 
 from pylog.catalog.catalog import Catalog, Retire
 from pylog.catalog.changes import Commit, TopicChange, read_change, write_draft
-from pylog.catalog.disposal import is_own_directory, make_room, remove_partition
+from pylog.catalog.disposal import is_own_directory, make_room, remove_all_condemned, remove_partition
 from pylog.catalog.layout import DRAFT_SUFFIX, Layout
 from pylog.catalog.topic import check_topic_name
 from pylog.catalog.topic_file import read_topic
@@ -84,6 +84,7 @@ class TopicChanges:
                 return
             for number in range(max(change.before.partitions, change.after.partitions)):
                 self._take_place(change, number)
+            remove_all_condemned(filesystem, layout)  # an earlier attempt may have died while it removed one
             filesystem.sync_directory(layout.root)
             self._write_commits(change.commits)
             catalog.publish(change.after)

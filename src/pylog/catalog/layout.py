@@ -25,7 +25,7 @@ _NOBODYS = "%"  # is not the file name of any id
 _ENCODED = re.compile(r"(?:%[0-9A-F]{2})+")
 _COPY = re.compile(r".+-[0-9]+\.[A-Za-z0-9_-]{22}" + COPY_SUFFIX, re.DOTALL)
 _STRAY = re.compile(r"(.+)-([0-9]+)\.[0-9a-f]+" + STRAY_SUFFIX, re.DOTALL)
-_CONDEMNED = re.compile(r"(.+)-([0-9]+)\.([0-9a-f]+)" + DELETE_SUFFIX, re.DOTALL)
+_CONDEMNED = re.compile(r"(.+)-([0-9]+)\.[0-9a-f]{32}" + DELETE_SUFFIX, re.DOTALL)
 
 
 class Layout:
@@ -102,11 +102,6 @@ class Layout:
         """Where a partition directory goes before its files are removed: Kafka's name."""
         return self._renamed(topic, f"-{number}.{tag}{DELETE_SUFFIX}")
 
-    def is_condemned(self, name: str, topic: str) -> bool:
-        """Whether ``name`` in the root is such a directory of a partition of ``topic``."""
-        match = _CONDEMNED.fullmatch(name)
-        return match is not None and self.condemned(topic, int(match[2]), match[3]) == f"{self.root}/{name}"
-
     def stray(self, topic: str, number: int, tag: str) -> str:
         """Where something to keep goes from a partition's place: Kafka's name."""
         return self._renamed(topic, f"-{number}.{tag}{STRAY_SUFFIX}")
@@ -162,5 +157,13 @@ def decoded_group(name: str, ignores_case: bool = False) -> str | None:
 
 def parse_stray(name: str) -> TopicPartition | None:
     """The partition whose place a directory of this name had, or None. Long topic names are cut."""
-    match = _STRAY.fullmatch(name)
+    return _parsed(_STRAY.fullmatch(name))
+
+
+def parse_condemned(name: str) -> TopicPartition | None:
+    """The partition whose directory gets this name before it is removed, or None. Long topic names are cut."""
+    return _parsed(_CONDEMNED.fullmatch(name))
+
+
+def _parsed(match: re.Match[str] | None) -> TopicPartition | None:
     return TopicPartition(match[1], int(match[2])) if match else None

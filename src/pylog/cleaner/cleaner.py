@@ -29,9 +29,9 @@ from pylog.cleaner.retention import (
     planned,
 )
 from pylog.cleaner.step import Step, Target
-from pylog.errors import InvalidPartition, PylogError, StorageFull, TopicNotFound
+from pylog.errors import InvalidPartition, LogLocked, PylogError, StorageFull, TopicNotFound
 from pylog.interrupts import own, suppress
-from pylog.manager.changes import drop_left_copies
+from pylog.manager.changes import drop_leftovers
 from pylog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ class Cleaner:
         """See ``Log.maintain``."""
         manager = self._manager
         if not dry_run:
-            drop_left_copies(manager)
+            with suppress(LogLocked):  # the next one does it
+                drop_leftovers(manager, 0.0)
         now_ms = manager.clock.now_ms()
         described = [manager.describe_topic(name) for name in topics]
         described = described or list(manager.existing_topics(manager.topics()).values())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pylog.checks import refuse_records, require_several
 from pylog.errors import ConfigError, PylogError, TopicChanged, TopicNotFound
 from pylog.interrupts import own
-from pylog.manager.changes import drop_left_copies
+from pylog.manager.changes import drop_leftovers
 from pylog.partition.compact.erasure import ErasedPartition, erase
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def erase_keys(
     progress: Callable[[int], None] | None,
 ) -> ErasureReport:
     """See ``Log.erase``. A failure in one partition is raised after the others were done."""
-    drop_left_copies(manager)  # they may have such records
+    drop_leftovers(manager, timeout_ms / 1000)  # they may have such records
     refuse_records(topic, "erase")
     wanted = _keys(keys)
     described = manager.describe_topic(topic)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Protocol
 
 from pylog.catalog import Catalog, Layout, TopicDescription
+from pylog.catalog.disposal import remove_all_condemned
 from pylog.catalog.finishing import TopicChanges, WriteCommits
+from pylog.catalog.layout import parse_condemned
 from pylog.clock import Clock
 from pylog.errors import LogLocked
 from pylog.interrupts import suppress
@@ -56,17 +59,23 @@ def complete_changes(manager: ChangingLog, timeout_s: float) -> None:
         )
 
 
-def drop_left_copies(manager: ChangingLog) -> None:
-    """Remove the copies that a repartition which was killed has left, unless a change is under way."""
+def drop_leftovers(manager: ChangingLog, timeout_s: float) -> None:
+    """Remove the partitions that killed processes have left: copies for a repartition, unless a change is under way,
+    and what was being removed. ``LogLocked`` if the catalog is locked for ``timeout_s``."""
     catalog, filesystem, layout = manager.writable_catalog(), manager.filesystem, manager.layout
 
-    def drop() -> None:
+    def drop_copies() -> None:
         if not catalog.being_changed():  # else it needs them
             changes_of(manager, 0.0).drop_drafts()
 
-    if any(map(layout.is_copy, filesystem.names(layout.root))):
+    names = filesystem.names(layout.root)
+    if any(map(layout.is_copy, names)):
         with suppress(LogLocked):
-            while_holding(filesystem, manager.clock, layout.changes_lock, drop, 0.0)
+            while_holding(filesystem, manager.clock, layout.changes_lock, drop_copies, 0.0)
+    if any(map(parse_condemned, names)):
+        catalog.locked(partial(remove_all_condemned, filesystem, layout), timeout_s)
+    if any(layout.is_copy(name) or parse_condemned(name) for name in names):
+        filesystem.sync_directory(layout.root)
 
 
 def has_changed(manager: ChangingLog, topic_id: str) -> bool:

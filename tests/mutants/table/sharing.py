@@ -6,6 +6,8 @@ from tests.mutants.mutant import Mutant
 
 _WRITER = "tests/partition/test_damage_table.py::test_a_writer_recovers_what_is_whole_and_goes_on"
 _OS = "tests/storage/test_os_filesystem.py"
+_MERGING = "tests/topic_changes/test_merging.py"
+_REPARTITION = "tests/topic_changes/test_repartition.py"
 _PUBLICATION = "tests/partition/test_visibility_of_changes.py"
 _INTERRUPTS = "tests/test_interrupts.py"
 
@@ -56,7 +58,7 @@ MUTANTS = (
         "                PartitionDirectory.announce_settings(manager.filesystem, partition.directory.path)\n",
         "                pass\n",
         "a record is acknowledged that is not in the repartitioned topic",
-        ("tests/topic_changes/test_repartition.py::test_no_writer_appends_after_the_decision",),
+        (f"{_REPARTITION}::test_no_writer_appends_after_the_decision",),
     ),
     Mutant(
         "a record goes to the partition that its key had before the topic was repartitioned",
@@ -64,7 +66,7 @@ MUTANTS = (
         "        if buffer.topic.id in found.earlier_ids:",
         "        if False:",
         "a key is in two partitions",
-        ("tests/topic_changes/test_repartition.py::test_producers_get_an_error_that_says_to_send_again",),
+        (f"{_REPARTITION}::test_producers_get_an_error_that_says_to_send_again",),
     ),
     Mutant(
         "a copy keeps what was deleted from its topic meanwhile",
@@ -72,7 +74,39 @@ MUTANTS = (
         "        if copy.is_outdated():",
         "        if False:",
         "deleted records come back",
-        ("tests/topic_changes/test_repartition.py::test_records_deleted_meanwhile_do_not_come_back",),
+        (f"{_REPARTITION}::test_records_deleted_meanwhile_do_not_come_back",),
+    ),
+    Mutant(
+        "old partitions are copied one after another",
+        "topic_changes/merging.py",
+        "key=order.__getitem__",
+        "key=lambda _: 0",
+        "the newer value of a key that was in two partitions comes first",
+        (f"{_MERGING}::test_random_histories_keep_the_order_of_each_key_and_the_positions_of_groups",),
+    ),
+    Mutant(
+        "a copy goes on beside an open transaction",
+        "topic_changes/merging.py",
+        "            elif stream.is_blocked:\n                return\n",
+        "",
+        "the older value of a key comes last, if it was in a transaction",
+        (f"{_MERGING}::test_a_transaction_that_was_open_before_a_key_moved_holds_back_what_follows",),
+    ),
+    Mutant(
+        "a group's position counts the records of a part in another order",
+        "topic_changes/merging.py",
+        "inclusive=stream.number <= first.number",
+        "inclusive=True",
+        "a group misses records after a repartition",
+        (f"{_MERGING}::test_a_part_that_is_read_again_is_the_same",),
+    ),
+    Mutant(
+        "the removal of an old partition is not completed",
+        "catalog/finishing.py",
+        "            remove_all_condemned(filesystem, layout)  #",
+        "            #",
+        "the records of a repartitioned topic stay on the disk, where no erasure finds them",
+        (f"{_REPARTITION}::test_a_kill_or_a_power_loss_at_any_step_leaves_the_old_or_the_new_partitions",),
     ),
     Mutant(
         "a lock stays taken after an exception",
