@@ -194,7 +194,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         """Give a topic another name, with its records, id and groups' positions. Durable on return.
 
         Its producers get ``TopicNotFound`` then; subscriptions to the old name continue without it.
-        ``TopicNotFound``, ``TopicExists``, ``InvalidTopicName``; ``LogLocked`` if a transaction stays
+        ``TopicNotFound``, ``TopicExists``, ``InvalidTopicName``; ``ConfigError`` for more than about
+        1,800,000 commits of groups in the topic; ``LogLocked`` if a transaction stays
         open in it for 30 s, or a stopped process holds a lock: nothing was changed, call again.
         """
         from pylog.topic_changes.rename import rename_topic  # rarely needed

@@ -329,10 +329,18 @@ def test_a_change_whose_draft_is_damaged_is_left_as_it_is(
     with Log(tmp_log_dir) as log:
         with pytest.raises(TopicChanged):
             log.describe_topic("old")
-        with pytest.raises(LogLocked, match="cannot be completed"):
+        with pytest.raises(
+            LogLocked, match=r"cannot be completed.* remove .*old\.next, and rename .*old\.moved to .*old\.json"
+        ):
             log.rename_topic("__other", "new")
+        log.create_topic("unconcerned")
+        (tmp_log_dir / "new-1").mkdir()
+        for concerned in ("old", "OLD", "new"):
+            with pytest.raises(TopicChanged):
+                log.create_topic(concerned, partitions=2)
     assert "is left as it is" in caplog.text
     assert (tmp_log_dir / "old-0").is_dir()
+    (topics / "old.next").unlink(missing_ok=True)
     (topics / "old.moved").rename(topics / "old.json")
     with Log(tmp_log_dir) as log:
         assert values(log, "old") == ALL

@@ -15,7 +15,7 @@ from functools import partial
 from threading import get_ident  # whose lock the catalog's is: a deletion appends to another topic
 from typing import Any, TypeVar
 
-from pylog.catalog.changes import being_changed
+from pylog.catalog.changes import being_changed, name_after
 from pylog.catalog.disposal import is_own_directory, make_room, remove_all_condemned, remove_partition
 from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, MOVED_TOPIC_SUFFIX, TOPIC_SUFFIX, Layout
 from pylog.catalog.manifest import write_json
@@ -148,14 +148,25 @@ class Catalog:
     def _create(
         self, name: str, partitions: int, config: TopicConfig, prepare: Prepare, retire: Retire, forget: Forget
     ) -> TopicDescription:
-        if self.being_changed():  # one of these topics may be about to get the name
-            raise being_changed(self.being_changed()[0], self._layout.root)
+        self._refuse_changed(name, partitions)
         self.refuse_collision(name)
         if name in self.being_deleted():
             self._finish_deletion(name, retire, forget)
         topic_id = self.new_id()
         self._prepare(name, range(partitions), topic_id, prepare)
         return self.publish(TopicDescription(name, topic_id, partitions, config))
+
+    def _refuse_changed(self, name: str, partitions: int) -> None:
+        """``TopicChanged`` if a topic has had the name, or one too similar, or may be about to get it."""
+        filesystem, layout = self._filesystem, self._layout
+        for before in self.being_changed():
+            after = name_after(filesystem, layout, before)
+            if after is None:  # then its partitions may be here
+                concerned = any(filesystem.exists(layout.partition(name, number)) for number in range(partitions))
+            else:
+                concerned = collision_key(after) == collision_key(name)
+            if concerned or collision_key(before) == collision_key(name):
+                raise being_changed(before, layout.root)
 
     def new_id(self) -> str:
         """A random UUID in base64. As in Kafka, it does not begin with ``-``, like an option of a

@@ -51,8 +51,9 @@ class TopicChanges:
         self._filesystem.replace(self._layout.topic(name), self._layout.moved_topic(name))
         self._catalog.advance_version()
 
-    def finish(self) -> None:
-        """Complete every change that was decided."""
+    def finish(self) -> list[str]:
+        """Complete every change that was decided. Returns why some could not be completed."""
+        left = []
         for name in self._catalog.being_changed():
             try:
                 self._finish(name)
@@ -60,6 +61,8 @@ class TopicChanges:
                 if isinstance(damage, LogNotFound):
                     raise
                 logger.warning("a change of the topic %r that was cut off is left as it is: %s", name, damage)
+                left.append(f"{name!r}: {damage}")
+        return left
 
     def finish_if_free(self) -> None:
         """After a crash, with the lock if it is free now. Errors are only logged: the next opening tries again."""
@@ -79,9 +82,10 @@ class TopicChanges:
         catalog.advance_version()
         change = read_change(filesystem, layout, check_topic_name(name))
         if not self._is_published(change):
-            if filesystem.exists(layout.topic(name)):  # an earlier version, or a restored copy: its directories?
-                logger.warning("there is a topic %r again, so its change is left as it is", name)
-                return
+            for there in dict.fromkeys((name, change.after.name)):
+                if filesystem.exists(layout.topic(there)):  # an earlier version, or a restored copy: its directories?
+                    logger.warning("there is a topic %r again, so the change of %r is left as it is", there, name)
+                    return
             for number in range(max(change.before.partitions, change.after.partitions)):
                 self._take_place(change, number)
             remove_all_condemned(filesystem, layout)  # an earlier attempt may have died while it removed one

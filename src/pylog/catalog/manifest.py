@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import reprlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pylog.codec.format import INT64_MAX, INT64_MIN
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _LIMIT_BYTES = 1 << 20
+RESTORE = "; restore the file from a copy"
+"""How the error for a damaged file ends."""
 _LOCK_KINDS = ("ofd", "flock")
 
 
@@ -81,12 +84,10 @@ def read_json(filesystem: FileSystem, path: str, limit_bytes: int = _LIMIT_BYTES
     try:
         content = json.loads(data.decode())  # else json would detect the encoding, and import for it
     except own(ValueError, RecursionError) as error:
-        raise CorruptSegment(
-            f"{path} is damaged: it is not JSON ({error}); restore the file from a copy", path=path, position=0
-        ) from error
+        raise CorruptSegment(f"{path} is damaged: it is not JSON ({error}){RESTORE}", path=path, position=0) from error
     if not isinstance(content, dict):
         raise CorruptSegment(
-            f"{path} is damaged: it holds {reprlib.repr(content)}, expected an object; restore the file from a copy",
+            f"{path} is damaged: it holds {reprlib.repr(content)}, expected an object{RESTORE}",
             path=path, position=0,
         )  # fmt: skip
     return content
@@ -100,11 +101,16 @@ def is_whole(value: object) -> TypeGuard[int]:
 def damaged_field(path: str, field: str, value: object, expected: str) -> CorruptSegment:
     """The error for a field of a file that is missing or invalid."""
     return CorruptSegment(
-        f"{path} is damaged: {field} is {reprlib.repr(value)}, expected {expected}; restore the file from a copy",
+        f"{path} is damaged: {field} is {reprlib.repr(value)}, expected {expected}{RESTORE}",
         path=path, position=0, field=field, value=value, expected=expected,
     )  # fmt: skip
 
 
-def write_json(filesystem: FileSystem, path: str, content: dict[str, Any]) -> None:
-    """Durable on return."""
-    write_atomically(filesystem, path, (json.dumps(content, indent=2, sort_keys=True) + "\n").encode())
+def write_json(
+    filesystem: FileSystem, path: str, content: dict[str, Any], check: Callable[[int], object] | None = None
+) -> None:
+    """Durable on return. ``check`` is called with the size before anything is written, and may raise."""
+    data = (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
+    if check is not None:
+        check(len(data))
+    write_atomically(filesystem, path, data)

@@ -50,13 +50,12 @@ def changes_of(manager: ChangingLog, timeout_s: float) -> TopicChanges:
 def complete_changes(manager: ChangingLog, timeout_s: float) -> None:
     """Complete what a process that died has left. ``LogLocked`` if that can't be done."""
     catalog = manager.writable_catalog()
-    if catalog.being_changed():
-        catalog.locked(changes_of(manager, timeout_s).finish)
+    why = catalog.locked(changes_of(manager, timeout_s).finish) if catalog.being_changed() else []
     if left := catalog.being_changed():
         raise LogLocked(
-            f"a change of {left} cannot be completed: see the log's warnings",
-            path=manager.layout.topics,
-        )
+            f"a change of {left} cannot be completed: {'; '.join(why) or 'there is a topic of its name again'}",
+            path=manager.layout.topics, topics=left,
+        )  # fmt: skip
 
 
 def drop_leftovers(manager: ChangingLog, timeout_s: float) -> None:

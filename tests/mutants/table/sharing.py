@@ -101,6 +101,14 @@ MUTANTS = (
         (f"{_MERGING}::test_a_part_that_is_read_again_is_the_same",),
     ),
     Mutant(
+        "a change records more than can be read again",
+        "catalog/changes.py",
+        "        if size_bytes > _LIMIT_BYTES:",
+        "        if False:",
+        "neither name of the topic is found, ever",
+        ("tests/topic_changes/test_drafts.py::test_a_change_with_more_commits_than_can_be_read_again_is_refused",),
+    ),
+    Mutant(
         "the removal of an old partition is not completed",
         "catalog/finishing.py",
         "            remove_all_condemned(filesystem, layout)  #",
