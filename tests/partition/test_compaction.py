@@ -19,6 +19,7 @@ from pylog.codec.format import CODEC_NAMES
 from pylog.errors import CorruptSegment
 from pylog.model import Headers, ProducerRecord, Record
 from pylog.partition import Partition
+from pylog.partition.cleaner_checkpoint import read_cleaned
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.compact.engine import IS_BUSY, compact, planned
 from pylog.partition.compact.options import CompactionOptions
@@ -55,6 +56,7 @@ class Model:
     batches: list[Batch] = field(default_factory=list)
     open: dict[int, list[Batch]] = field(default_factory=dict)
     sequences: dict[int, int] = field(default_factory=dict)
+    dropped_to: int = 0  # the end of the last batch that lost a tombstone because its horizon had come
 
     def compact(self, end: int, now_ms: int) -> None:
         done = [batch for batch in self.batches if batch.end <= end]
@@ -70,10 +72,11 @@ class Model:
             batch.records = {
                 offset: record
                 for offset, record in batch.records.items()
-                if not batch.is_aborted
-                and newest.get(record.key) == offset
-                and (record.value is not None or not is_past)
+                if not batch.is_aborted and newest.get(record.key) == offset
             }
+            if is_past and any(record.value is None for record in batch.records.values()):
+                batch.records = {at: record for at, record in batch.records.items() if record.value is not None}
+                self.dropped_to = max(self.dropped_to, batch.end)
             if batch.horizon_ms is None and any(record.value is None for record in batch.records.values()):
                 batch.horizon_ms = now_ms + RETENTION_MS
 
@@ -166,6 +169,12 @@ def test_exactly_what_the_rules_name_stays(steps: list[tuple[object, ...]]) -> N
                 report = compact(partition.log, options)
                 if report.passes:
                     model.compact(report.cleaned_to, clock.now_ms())
+                    cleaned = read_cleaned(partition.log.directory)
+                    assert cleaned.first_dirty == report.cleaned_to
+                    assert cleaned.dropped_to >= model.dropped_to
+                    if report.passes == 1:  # a part does not know the newer records after it
+                        assert cleaned.dropped_to == model.dropped_to
+                    model.dropped_to = cleaned.dropped_to
                 assert found(partition, "read_uncommitted") == model.records(committed=False)
                 if not model.open:
                     assert found(partition, "read_committed") == model.records(committed=True)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,13 @@ from pylog.codec.batch import build_batch
 from pylog.codec.key_map import ENTRY_BYTES
 from pylog.codec.records import RecordEncoder
 from pylog.errors import StorageError
+from pylog.model import ProducerRecord
 from pylog.partition import Partition
-from pylog.partition.cleaner_checkpoint import read_first_dirty
+from pylog.partition.cleaner_checkpoint import CleanerCheckpoint, read_cleaned
 from pylog.partition.compact import engine
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions
+from pylog.testing.manual_clock import ManualClock
 from tests.partition.logs import START_MS, append_encoded, open_partition
 
 MIB = 1 << 20
@@ -80,19 +83,19 @@ def test_what_was_done_before_an_error_is_not_done_again(tmp_path: Path, monkeyp
         for number in range(30):
             append(partition, range(number, number + 1))
     closed(partition)
-    options, ends, write = CompactionOptions(memory_bytes=ENTRY_BYTES * 10), list[int](), engine.write_first_dirty
+    options, ends, write = CompactionOptions(memory_bytes=ENTRY_BYTES * 10), list[int](), engine.write_cleaned
 
-    def write_three(directory: object, end: int) -> None:
+    def write_three(directory: object, cleaned: CleanerCheckpoint) -> None:
         if len(ends) == 3:
             raise StorageError("no more")
-        ends.append(end)
-        write(directory, end)  # type: ignore[arg-type]
+        ends.append(cleaned.first_dirty)
+        write(directory, cleaned)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engine, "write_first_dirty", write_three)
+    monkeypatch.setattr(engine, "write_cleaned", write_three)
     with pytest.raises(StorageError, match="no more"):
         compact(partition.log, options)
     assert ends == [9, 18, 27]
-    assert read_first_dirty(partition.log.directory) == 27
+    assert read_cleaned(partition.log.directory) == (27, 0)
     monkeypatch.undo()
     report = compact(partition.log, options)
     assert (report.cleaned_from, report.cleaned_to, report.passes) == (27, 60, 4)
@@ -109,21 +112,41 @@ def test_what_is_after_a_part_is_not_touched_with_it(tmp_path: Path, monkeypatch
     append_encoded(partition, build_batch(encoder))
     closed(partition)
 
-    def write(directory: object, end: int) -> None:
-        raise StorageError(f"cleaned to {end}")
+    def write(directory: object, cleaned: CleanerCheckpoint) -> None:
+        raise StorageError(f"cleaned to {cleaned.first_dirty}")
 
     def horizons() -> list[bool]:
         fetched = partition.log.reader.fetches(0, 11, max_bytes=MIB)
         return [view.header.delete_horizon_ms is not None for fetch in fetched for view in fetch.batches]
 
     options = CompactionOptions(memory_bytes=ENTRY_BYTES * 10)
-    monkeypatch.setattr(engine, "write_first_dirty", write)
+    monkeypatch.setattr(engine, "write_cleaned", write)
     with pytest.raises(StorageError, match="cleaned to 10"):
         compact(partition.log, options)
     assert horizons() == [False, False]
     monkeypatch.undo()
     assert compact(partition.log, options).passes == 2
     assert horizons() == [False, True]
+
+
+def test_the_time_of_a_tombstone_begins_when_the_keys_have_been_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading them takes long, and a reader needs the tombstone for all of its time."""
+    clock = ManualClock(START_MS)
+    partition = open_partition(tmp_path / "t-0", clock=clock)
+    partition.append([ProducerRecord(None, key=b"a")])
+    closed(partition)
+
+    def slowly(*arguments: Any) -> Any:
+        clock.advance(9)
+        return keys(*arguments)
+
+    keys = engine._Compaction._keys
+    monkeypatch.setattr(engine._Compaction, "_keys", slowly)
+    compact(partition.log, CompactionOptions(delete_retention_ms=10_000))
+    (fetched,) = partition.log.reader.fetches(0, 1, max_bytes=MIB)
+    assert [view.header.delete_horizon_ms for view in fetched.batches] == [START_MS + 19_000]
 
 
 def test_a_batch_with_more_keys_than_the_map_is_cleaned_in_parts(tmp_path: Path) -> None:

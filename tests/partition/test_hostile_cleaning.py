@@ -13,7 +13,7 @@ import pytest
 from pylog.errors import NotAppended, PylogError
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
-from pylog.partition.cleaner_checkpoint import read_first_dirty
+from pylog.partition.cleaner_checkpoint import read_cleaned
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions
 from pylog.segment.naming import CLEANER_CHECKPOINT, CLEANER_LOCK
@@ -186,7 +186,7 @@ def test_no_key_comes_back_if_the_disk_has_lost_segments_that_were_compacted(tmp
     append(partition, b"b", b"to be deleted")
     for number in range(9):
         append(partition, b"%d" % number, b"x" * 400)
-    assert compact(partition.log, OPTIONS).cleaned_to == read_first_dirty(partition.log.directory) == 9
+    assert compact(partition.log, OPTIONS).cleaned_to == read_cleaned(partition.log.directory).first_dirty == 9
     partition.close()
     (tmp_path / ".commit").unlink()
     bases = [int(path.stem) for path in sorted(tmp_path.glob("*.log"))]
@@ -196,7 +196,7 @@ def test_no_key_comes_back_if_the_disk_has_lost_segments_that_were_compacted(tmp
             path.unlink()
     partition = open_partition(tmp_path, **settings)
     append(partition, b"b", None)
-    assert read_first_dirty(partition.log.directory) == bases[-lost]
+    assert read_cleaned(partition.log.directory).first_dirty == bases[-lost]
     for number in range(9):
         append(partition, b"new %d" % number, b"x" * 400)
     append(partition, b"last", b"active")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,12 @@ import pytest
 import pylog
 from pylog import Log, ProducerRecord
 from pylog.errors import OffsetOutOfRange
+from pylog.partition.compact import engine
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions
+from pylog.tables.memory_store import MemoryStore
 from pylog.testing import ManualClock
+from pylog.testing.machine import Machine, for_every_kill, for_every_power_loss
 from tests.tables.scans import STORES_AND_VALUES, options, scan
 
 KEPT_MS = 10_000
@@ -36,15 +41,15 @@ def put(log: Log, *pairs: tuple[bytes, bytes | None], partition: int = 0) -> Non
         log.partition("t", partition).append([ProducerRecord(value, key)], acks=1)
 
 
-def compacted(log: Log, clock: ManualClock, times: int = 2) -> None:
-    """Compact all that there is. The second time tombstones go."""
+def compacted(log: Log, clock: Any, times: int = 2, seconds: float = 2 * KEPT_MS / 1000) -> None:
+    """Compact all that there is, and let time pass. The second time tombstones go."""
     partition = log.partition("t", 0).log
     for number in range(times):
         put(log, (b"other", b"%d" % number))
         partition.roll()
         partition.sync(partition.latest_offset)
         assert compact(partition, CompactionOptions(delete_retention_ms=KEPT_MS)).records_kept
-        clock.advance(2 * KEPT_MS / 1000)
+        clock.sleep(seconds)
 
 
 @pytest.mark.parametrize(("store", "values"), STORES_AND_VALUES)
@@ -73,17 +78,20 @@ def test_a_key_whose_tombstone_is_gone_is_gone(
     table.close()
 
 
-@pytest.mark.parametrize("policy", ["compact", "delete"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"cleanup_policy": "delete"}, {"delete_retention_ms": 1000 * KEPT_MS}], ids=["", "policy", "longer"]
+)
 @pytest.mark.parametrize("set_back_s", [0, 3600])
-def test_so_it_is_if_the_clock_was_set_back_or_the_policy_changed_since(
-    log: Log, clock: ManualClock, tmp_path: Path, policy: str, set_back_s: int
+def test_so_it_is_if_the_clock_was_set_back_or_the_options_changed_since(
+    log: Log, clock: ManualClock, tmp_path: Path, changes: dict[str, Any], set_back_s: int
 ) -> None:
     put(log, (b"a", b"1"))
     with pylog.table(log, "t", directory=tmp_path / "table"):
         pass
     put(log, (b"a", None))
     compacted(log, clock)
-    log.alter_topic("t", cleanup_policy=policy)
+    if changes:
+        log.alter_topic("t", **changes)
     clock.advance(-set_back_s)
     with pylog.table(log, "t", directory=tmp_path / "table") as table:
         assert dict(table.items()) == scan(log) == {b"other": b"1"}
@@ -120,37 +128,199 @@ def test_a_quiet_partition_is_not_read_again_because_another_one_is_busy(log: Lo
         assert table.metrics()["resets"] == 0
 
 
-@pytest.mark.parametrize("is_compacted_again", [False, True])
-def test_a_partition_that_is_compacted_while_it_is_read_for_too_long_is_read_again(
-    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, is_compacted_again: bool
+def test_so_it_is_if_the_table_read_the_key_while_it_was_compacted(
+    log: Log, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table has read the value, and reads so slowly that it does not meet the tombstone."""
-    monkeypatch.setattr("pylog.tables.follower._FETCH_BYTES", 1)
+    """The tombstone's time has begun, and the record before it is still there."""
     put(log, (b"a", b"1"))
-    partition = log.partition("t", 0).log
-    partition.roll()
-    put(log, (b"a", None), (b"b", b"1"))
-    table: Any = pylog.table(log, "t")
-    table.close()
-    applied = type(table._store).apply
-    slow = [True]
+    log.partition("t", 0).log.roll()
+    put(log, (b"a", None))
 
-    def apply(store: Any, number: int, newest: Any, position: Any) -> None:
-        applied(store, number, newest, position)
-        if slow and number == 0:
-            if not is_compacted_again:
-                slow.clear()
+    def swap_in(*arguments: Any) -> None:
+        monkeypatch.setattr(engine, "swap_in", swapped)
+        clock.advance(0.9 * KEPT_MS / 1000)
+        with killed_after_the_first_read(log, 0, monkeypatch):
+            pylog.table(log, "t", directory=tmp_path / "table")
+        swapped(*arguments)
+
+    swapped = engine.swap_in
+    monkeypatch.setattr(engine, "swap_in", swap_in)
+    compacted(log, clock, 1, seconds=0.2 * KEPT_MS / 1000)
+    compacted(log, clock, 1)
+    clock.advance(-2 * KEPT_MS / 1000)
+    with pylog.table(log, "t", directory=tmp_path / "table") as table:
+        assert dict(table.items()) == scan(log) == {b"other": b"0"}
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+@pytest.mark.parametrize("step", ["change_token", "current", "fetch"])
+def test_so_it_is_if_the_process_was_stopped_before_or_after_any_look(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, step: str, is_before: bool
+) -> None:
+    put(log, (b"a", b"1"))
+    with pylog.table(log, "t") as table:
+        followed: Any = table
+        partition = followed._follower.partitions[0].partition
+        look = getattr(partition, step)
+
+        def stopped(*args: object, **options: object) -> object:
+            monkeypatch.setattr(partition, step, look)
+            found = None if is_before else look(*args, **options)
+            put(log, (b"a", None))
             compacted(log, clock)
+            return look(*args, **options) if is_before else found
 
-    monkeypatch.setattr(type(table._store), "apply", apply)
-    if is_compacted_again:
+        put(log, (b"b", b"1"))
+        monkeypatch.setattr(partition, step, stopped)
+        table.get(b"a")
+        assert dict(table.items()) == scan(log) == {b"b": b"1", b"other": b"1"}
+
+
+@contextmanager
+def killed_after_the_first_read(log: Log, number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A table that is opened here ends when it has read and saved one record of this partition."""
+
+    class KilledHere(BaseException):
+        pass
+
+    def apply(store: MemoryStore, partition: int, newest: Any, position: Any) -> None:
+        applied(store, partition, newest, position)
+        if partition == number:
+            store.save()
+            raise KilledHere
+
+    applied = MemoryStore.apply
+    with monkeypatch.context() as patch, suppress(KilledHere):
+        patch.setattr("pylog.tables.follower._FETCH_BYTES", 1)
+        patch.setattr(MemoryStore, "apply", apply)
+        yield
+        raise AssertionError("it was not killed")
+
+
+def test_a_table_that_was_away_for_long_reads_on_if_no_tombstone_was_dropped(
+    log: Log, clock: ManualClock, tmp_path: Path
+) -> None:
+    put(log, (b"a", b"1"), (b"b", b"1"))
+    with pylog.table(log, "t", directory=tmp_path / "table"):
+        pass
+    put(log, (b"a", b"2"))
+    compacted(log, clock)
+    put(log, (b"b", None))
+    compacted(log, clock, 1)
+    clock.advance(1000 * KEPT_MS)
+    with pylog.table(log, "t", directory=tmp_path / "table") as table:
+        assert dict(table.items()) == scan(log) == {b"a": b"2", b"other": b"0"}
+        assert table.metrics()["resets"] == 0
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_table_that_began_after_a_compaction_needs_no_tombstone_of_it(
+    log: Log, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+) -> None:
+    """However slowly it reads: the tombstone goes while it is between the start and it."""
+    put(log, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"), (b"a", None))
+    compacted(log, clock, 1)
+    if is_killed:
+        with killed_after_the_first_read(log, 0, monkeypatch):
+            pylog.table(log, "t", directory=tmp_path / "table")
+        compacted(log, clock, 1)
+    else:
+        reads_slowly(monkeypatch, [partial(compacted, log, clock, 1)])
+    with pylog.table(log, "t", directory=tmp_path / "table") as table:
+        assert b"a" not in {record.key for record in log.partition("t", 0).scan()}
+        assert dict(table.items()) == scan(log)
+        assert table.metrics()["resets"] == 0
+
+
+def reads_slowly(monkeypatch: pytest.MonkeyPatch, meanwhile: list[Callable[[], object]]) -> None:
+    """A table that is opened after this reads one batch at a time; after each one of partition 0, the next of these happens."""
+
+    def apply(store: MemoryStore, partition: int, newest: Any, position: Any) -> None:
+        applied(store, partition, newest, position)
+        if partition == 0 and meanwhile:
+            meanwhile.pop(0)()
+
+    applied = MemoryStore.apply
+    monkeypatch.setattr("pylog.tables.follower._FETCH_BYTES", 1)
+    monkeypatch.setattr(MemoryStore, "apply", apply)
+
+
+@pytest.mark.parametrize("times", [1, 20])
+def test_a_partition_of_which_tombstones_are_dropped_while_it_is_read_is_read_again(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    def drop() -> None:
+        put(log, (b"a", None), (b"b", b"1"))
+        compacted(log, clock)
+        put(log, (b"a", b"1"))
+
+    put(log, (b"a", b"1"), (b"b", b"1"))
+    reads_slowly(monkeypatch, [drop] * times)
+    if times > 1:
         with pytest.raises(OffsetOutOfRange, match="was compacted"):
             pylog.table(log, "t")
-    else:
-        with pylog.table(log, "t") as table:
-            assert dict(table.items()) == scan(log)
-            assert b"a" not in table
-            assert table.metrics()["resets"] > 0
+        monkeypatch.undo()
+    with pylog.table(log, "t") as table:
+        assert dict(table.items()) == scan(log)
+        assert table.metrics()["resets"] == (times == 1)
+
+
+@pytest.mark.parametrize("left", [b"", b"0\n1\n", b"0\n0\n", b"0\n2\nt 0 9 00000000\nt 0 9 00000000\n"])
+def test_a_table_begins_again_if_it_cannot_be_told_which_tombstones_are_gone(
+    log: Log, clock: ManualClock, tmp_path: Path, left: bytes
+) -> None:
+    """``left`` of the cleaner's checkpoint; nothing: as an earlier build wrote it."""
+    put(log, (b"a", b"1"))
+    with pylog.table(log, "t", directory=tmp_path / "table"):
+        pass
+    put(log, (b"a", None))
+    compacted(log, clock)
+    path = Path(log.partition("t", 0).log.directory.path) / ".cleaner-checkpoint"
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(left or b"\n".join([lines[0], b"1", lines[2], b""]))
+    with pylog.table(log, "t", directory=tmp_path / "table") as table:
+        assert dict(table.items()) == scan(log) == {b"other": b"1"}
+        assert table.metrics()["resets"] == 1
+        compacted(log, clock)
+        assert dict(table.items()) == scan(log)
+        assert table.metrics()["resets"] <= 2  # the next checkpoint says that all which was closed may be dropped
+    log.partition("t", 0).log.roll()
+    with pylog.table(log, "t", directory=tmp_path / "table") as table:
+        assert dict(table.items()) == scan(log)
+        assert table.metrics()["resets"] == 0
+
+
+def test_a_renamed_topic_still_tells_which_tombstones_are_gone(log: Log, clock: ManualClock, tmp_path: Path) -> None:
+    put(log, (b"a", b"1"))
+    with pylog.table(log, "t", directory=tmp_path / "table"):
+        pass
+    put(log, (b"a", None))
+    compacted(log, clock)
+    log.rename_topic("t", "u")
+    with pylog.table(log, "u", directory=tmp_path / "table") as table:
+        assert dict(table.items()) == scan(log, "u") == {b"other": b"1"}
+
+
+@pytest.mark.parametrize("for_every", [for_every_kill, for_every_power_loss], ids=["kill", "power"])
+def test_a_crash_at_any_step_of_a_compaction_leaves_no_deleted_key_in_a_table(
+    for_every: Callable[..., int], seed: int
+) -> None:
+    machine = Machine(seed)
+    with machine.process().open_log("/log") as log:
+        log.create_topic("t", cleanup_policy="compact", delete_retention_ms=0)
+        put(log, (b"a", b"1"))
+        with pylog.table(log, "t", directory="/table"):
+            pass
+        put(log, (b"a", None))
+        compacted(log, log.manager.clock, 1)
+
+        def check(crashed: Machine) -> None:
+            with crashed.process().open_log("/log") as after, pylog.table(after, "t", directory="/table") as table:
+                assert dict(table.items()) == scan(after)
+
+        most: dict[str, Any] = {} if for_every is for_every_kill else {"at_most": 3}
+        assert for_every(machine, partial(compacted, log, log.manager.clock, 1), check, **most) > 20
+        assert b"a" not in {record.key for record in log.partition("t", 0).scan()}
 
 
 @pytest.mark.parametrize("values", ["stored", "positions"])

@@ -116,7 +116,7 @@ db.close()
     ("value", "position"),
     [
         *((b"", position) for position in (b"", b"\xff" * 28, b"\0" * 28, b"\x7f" * 28)),
-        *((value, b"") for value in (b"1", b"1 x", b"\xff" * 2000, b"1 " + b"x" * 2000)),
+        *((value, b"") for value in (b"2", b"1 x", b"2 x", b"\xff" * 2000, b"2 " + b"x" * 2000)),
     ],
 )
 def test_whatever_the_store_has_as_identity_and_position_the_table_is_a_scan(

@@ -23,7 +23,6 @@ from pylog.errors import (
     TopicNotFound,
     UnsafeDirectory,
 )
-from pylog.tables.follower import tombstones_kept_ms
 from tests.processes.sharing import forked, result_of
 from tests.tables.scans import ROCKS, STORES, STORES_AND_VALUES, options, scan
 
@@ -270,12 +269,6 @@ def test_a_value_that_left_the_log_is_looked_up_again(topic: Log) -> None:
         topic.delete_records(TopicPartition("t", 0), 2)
         assert table[b"a"] == b"2"
         assert table.get(b"b") is None
-
-
-def test_a_compacted_topic_that_was_not_read_while_it_keeps_tombstones_is_read_again() -> None:
-    assert tombstones_kept_ms({"cleanup_policy": "delete", "delete_retention_ms": 5}) is None
-    assert tombstones_kept_ms({"cleanup_policy": "compact,delete", "delete_retention_ms": 5}) == 5
-    assert tombstones_kept_ms({}) is None
 
 
 # Damage, wrong use, the end

@@ -18,7 +18,7 @@ from pylog.cleaner.step import Target
 from pylog.codec.format import INT64_MAX
 from pylog.errors import OffsetOutOfRange, PylogError
 from pylog.interrupts import own
-from pylog.partition.cleaner_checkpoint import read_first_dirty
+from pylog.partition.cleaner_checkpoint import read_cleaned
 from pylog.partition.compact.engine import compact, planned
 from pylog.partition.compact.options import CompactionOptions
 from pylog.partition.compact.swap import SegmentsChanged
@@ -83,7 +83,7 @@ class Compaction:
                 return _report(target, facts)._replace(rules=(BY_LAG,), overdue_ms=target.overdue_ms(since_ms))
             partition.roll()
             facts = self._look(partition)
-        first_dirty = max(read_first_dirty(partition.directory), facts.state.log_start_offset)
+        first_dirty = max(read_cleaned(partition.directory).first_dirty, facts.state.log_start_offset)
         dirty = [segment for segment in facts.segments[:-1] if segment.end_offset > first_dirty]
         if not dirty:
             return _kept(target, facts, NOT_DIRTY)

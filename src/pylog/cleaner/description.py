@@ -15,7 +15,7 @@ from pylog.errors import CorruptRecord, FormatVersionError, MissingCodec, Offset
 from pylog.interrupts import own
 from pylog.limits import RECORDS_AT_ONCE
 from pylog.model import OffsetAndTimestamp, Record
-from pylog.partition.cleaner_checkpoint import read_first_dirty
+from pylog.partition.cleaner_checkpoint import read_cleaned
 
 if TYPE_CHECKING:
     from pylog.manager.manager import LogManager
@@ -97,7 +97,7 @@ def _sizes(found: PartitionDescription, facts: PartitionFacts, config: TopicConf
     )  # fmt: skip
     if not config.is_compacted:
         return found
-    first_dirty = max(read_first_dirty(facts.partition.directory), state.log_start_offset)
+    first_dirty = max(read_cleaned(facts.partition.directory).first_dirty, state.log_start_offset)
     dirty_bytes = sum(segment.size_bytes for segment in facts.segments[:-1] if segment.end_offset > first_dirty)
     return found._replace(first_dirty_offset=first_dirty, dirty_bytes=dirty_bytes)
 

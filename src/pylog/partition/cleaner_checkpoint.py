@@ -1,15 +1,21 @@
-"""Up to which offset a partition is clean: one number in a small file, like an entry of Kafka's ``cleaner-offset-checkpoint``.
+"""What compaction has done to a partition: two numbers in a small file, like entries of Kafka's ``cleaner-offset-checkpoint``.
 
-Kafka keeps one file for all partitions; here each partition has its own, so that compactions do not wait for one another. If it
-is lost or damaged, everything counts as dirty, which costs time and no record. It is written after the swap: a crash in between
-has the same cost. A greater number than the right one would bring deleted keys back: a tombstone goes after its horizon, and an
-older record of its key would stay. So a checksum protects it, over the topic's id too, and a recovery that cuts the log below
-it lowers it.
+Kafka keeps one file for all partitions; here each partition has its own, so that compactions do not wait for one another.
+
+``first_dirty`` is written after the swaps: a crash in between costs time and no record. Without it everything counts as dirty. A
+greater number than the right one would bring deleted keys back: a tombstone goes after its horizon, and an older record of its
+key would stay.
+
+``dropped_to`` is written before the swap that drops tombstones. So a reader that asks after it has read learns of each that it
+could not find. A lower number than the right one would leave deleted keys in tables.
+
+So each has a checksum, over the topic's id too.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT64_MAX
@@ -22,28 +28,48 @@ from pylog.segment.naming import CLEANER_CHECKPOINT
 logger = logging.getLogger("pylog.partition")
 
 
-def read_first_dirty(directory: PartitionDirectory) -> int:
-    """The offset from which on nothing was compacted; -1 if it is unknown."""
+class CleanerCheckpoint(NamedTuple):
+    """What compaction has done."""
+
+    first_dirty: int
+    """Before it no tombstone has an older record of its key; from it on nothing was compacted. 0 if it is unknown."""
+    dropped_to: int
+    """No tombstone from here on was dropped because its horizon had come. The greatest number if it is unknown."""
+
+
+def read_cleaned(directory: PartitionDirectory) -> CleanerCheckpoint:
     path = f"{directory.path}/{CLEANER_CHECKPOINT}"
     try:
-        for topic, partition, word, checksum in read_checkpoint(directory.filesystem, path, 4):
-            if (topic, partition) == (directory.topic_partition.topic, str(directory.topic_partition.partition)):
-                offset = number_of(word, INT64_MAX, path)
-                if checksum != _checksum(directory, offset):
-                    raise CorruptSegment(
-                        f"{path} is damaged: {checksum[:8]!r} is not its checksum", path=path, position=0
-                    )
-                return offset
+        entries = read_checkpoint(directory.filesystem, path, 4)
+        if not entries:
+            was_compacted = directory.filesystem.exists(path)
+            return CleanerCheckpoint(0, INT64_MAX if was_compacted else 0)
+        first_dirty = _number(directory, path, entries[0])
+        # Earlier builds wrote one number.
+        dropped_to = _number(directory, path, entries[1], first_dirty) if len(entries) > 1 else INT64_MAX
+        return CleanerCheckpoint(first_dirty, dropped_to)
     except own(CorruptSegment, FormatVersionError) as damage:
         logger.warning("%s; compacting everything again", damage)
-    return -1
+    return CleanerCheckpoint(0, INT64_MAX)
 
 
-def write_first_dirty(directory: PartitionDirectory, offset: int) -> None:
+def write_cleaned(directory: PartitionDirectory, cleaned: CleanerCheckpoint) -> None:
     """Durable on return."""
-    path = f"{directory.path}/{CLEANER_CHECKPOINT}"
-    write_checkpoint(directory.filesystem, path, [(*directory.topic_partition, offset, _checksum(directory, offset))])
+    path, place = f"{directory.path}/{CLEANER_CHECKPOINT}", directory.topic_partition
+    entries = [
+        (*place, cleaned.first_dirty, _checksum(directory, cleaned.first_dirty)),
+        (*place, cleaned.dropped_to, _checksum(directory, *cleaned)),
+    ]
+    write_checkpoint(directory.filesystem, path, entries)
 
 
-def _checksum(directory: PartitionDirectory, offset: int) -> str:
-    return f"{crc32c(f'{directory.home} {offset}'.encode()):08x}"
+def _number(directory: PartitionDirectory, path: str, entry: list[str], *before: int) -> int:
+    """The number of an entry whose checksum is right. The topic's name may be one from before it was renamed."""
+    number = number_of(entry[2], INT64_MAX, path)
+    if entry[3] != _checksum(directory, *before, number):
+        raise CorruptSegment(f"{path} is damaged: {entry[3][:8]!r} is not its checksum", path=path, position=0)
+    return number
+
+
+def _checksum(directory: PartitionDirectory, *numbers: int) -> str:
+    return f"{crc32c(' '.join([directory.home, *map(str, numbers)]).encode()):08x}"

@@ -43,8 +43,8 @@ def read_checkpoint(filesystem: FileSystem, path: str, fields: int) -> list[list
             f"{path} has version {lines[0][:20]!r}, expected {VERSION}", path=path, expected=VERSION
         )
     found = len(lines) - 2
-    entries = [line.split(None, fields) for line in lines[2:]] if lines[1:2] == [str(found)] else []
-    if len(entries) != found or any(len(entry) != fields for entry in entries):
+    entries = [line.split(None, fields) for line in lines[2:]]
+    if lines[1:2] != [str(found)] or any(len(entry) != fields for entry in entries):
         raise CorruptSegment(
             f"{path} has {max(found, 0)} lines of entries, its second line says {lines[1:2]!r:.40}, and each has {fields} words",
             path=path,

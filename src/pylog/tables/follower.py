@@ -4,14 +4,19 @@ A store is at each position what a scan of the log up to there would give. So it
 
 - wholly, if the topic was deleted and created again;
 - with a partition, if a power failure has removed records that were read (their leader epoch ended
-  before the position), or if tombstones after the position may be compacted away;
+  before the position), or if compaction has dropped tombstones that the store may need;
 - without the entries before the log start, if that has moved.
+
+A store needs the tombstones from its position on: it may have older records of their keys. But it
+needs none that were compacted before it began with the partition: then their keys had no older
+record any more. Compaction says up to which offset it has dropped tombstones, and says so before
+readers can miss them. So the follower asks after each read. No clock and no option of the topic
+counts.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -20,7 +25,7 @@ from pylog.codec.format import INT64_MAX
 from pylog.errors import Closed, CorruptRecord, CorruptSegment, FormatVersionError, OffsetOutOfRange, TopicNotFound
 from pylog.interrupts import own
 from pylog.model import Record, TopicPartition
-from pylog.partition.cleaner_checkpoint import read_first_dirty
+from pylog.partition.cleaner_checkpoint import read_cleaned
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.read.cursor import Cursor
 from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
@@ -45,13 +50,13 @@ _KEY = itemgetter(4)
 class FollowedPartition:
     """One partition: its handle, where to read next, and the change token of its end."""
 
-    __slots__ = ("cursor", "partition", "quiet_ms", "quiet_token")
+    __slots__ = ("cursor", "partition", "quiet_token", "segments_version")
 
     def __init__(self, partition: PartitionLog) -> None:
         self.partition = partition
         self.cursor = Cursor(-1)
         self.quiet_token: object = None  # None: there may be something to read
-        self.quiet_ms = 0  # when it was seen last that there was nothing to read
+        self.segments_version = -1  # up to this one, compaction has dropped no tombstone that the store needs
 
 
 class Follower:
@@ -64,9 +69,7 @@ class Follower:
         self._isolation_level = isolation_level
         self._kept = kept
         self._described: TopicDescription | None = None
-        self._tombstones_kept_ms: int | None = None
         self.partitions: dict[int, FollowedPartition] = {}
-        self._quiet_ms = 0
         self.records = 0
         self.records_without_key = 0
         self.resets = 0
@@ -81,7 +84,6 @@ class Follower:
             token = each.quiet_token
             if token is None or each.partition.change_token() != token:
                 return False
-        self._quiet_ms = self._manager.clock.now_ms()
         return True
 
     def catch_up(self) -> int:
@@ -113,7 +115,6 @@ class Follower:
         self.partitions = {
             number: FollowedPartition(self._manager.partition(self._topic, number)) for number in described.numbers
         }
-        self._tombstones_kept_ms = tombstones_kept_ms(described.config.as_dict())
         self._described = described
 
     def _identity(self, described: TopicDescription) -> str:
@@ -122,7 +123,6 @@ class Follower:
     def _read(self, number: int, each: FollowedPartition) -> None:
         token = each.partition.change_token()  # before the state: it belongs to this state, or an earlier one
         if token == each.quiet_token:
-            each.quiet_ms = self._manager.clock.now_ms()
             return
         each.quiet_token = None
         attempts = 0
@@ -143,32 +143,20 @@ class Follower:
 
     def _read_once(self, number: int, each: FollowedPartition) -> bool | None:
         """Read to the end. Returns whether more can come only with a change of the partition; None if
-        the partition was compacted for longer than it keeps tombstones, while it was read."""
+        the store has begun again with it."""
         state = each.partition.current()
         position = self._position(number, each, state)
-        began_ms = self._manager.clock.now_ms()
-        is_at_end = self._read_on(number, each, position, state, began_ms)
-        kept_ms = self._tombstones_kept_ms
-        if kept_ms is None or position.offset >= state.active_base:
-            return is_at_end
-        if 0 <= self._manager.clock.now_ms() - began_ms <= kept_ms:
-            return is_at_end
-        if each.partition.current().segments_version == state.segments_version:
-            return is_at_end
-        self._begin_again(number, each.partition.current(), f"it took longer than {kept_ms} ms, and was compacted")
-        return None
-
-    def _read_on(
-        self, number: int, each: FollowedPartition, position: Position, state: CommitState, now_ms: int
-    ) -> bool:
         cursor = each.cursor if each.cursor.offset == position.offset else Cursor(position.offset)
         end: int | None = None
         while True:
             fetched = each.partition.fetch(
                 cursor, max_bytes=_FETCH_BYTES, isolation_level=self._isolation_level, visibility=WRITTEN
             )
+            if self._lacks_tombstones(each, position):
+                self._begin_again(number, each, "compaction has dropped tombstones that it had not read")
+                return None
             end = fetched.end_offset if end is None else end
-            position = Position(fetched.cursor.offset, state.leader_epoch, state.log_start_offset, now_ms)
+            position = Position(fetched.cursor.offset, state.leader_epoch, state.log_start_offset, position.clean_to)
             newest = self._newest(number, fetched.batches, cursor.offset, position)
             if newest or fetched.cursor.offset != cursor.offset or number not in self._store.positions:
                 self._store.apply(number, newest, position)
@@ -216,20 +204,27 @@ class Follower:
         position = self._store.positions.get(number)
         start = state.log_start_offset
         if position is None:
-            return Position(start, state.leader_epoch, start, 0)
+            return self._from_start(each, state, state.leader_epoch)
         reason = self._why_lost(position, each, state)
         if reason is not None:
-            return self._begin_again(number, state, reason)
+            return self._begin_again(number, each, reason)
         if position.log_start < start:
             position = position._replace(offset=max(position.offset, start), log_start=start)
             self._store.forget(number, start, position)
         return position
 
-    def _begin_again(self, number: int, state: CommitState, reason: str) -> Position:
+    def _from_start(self, each: FollowedPartition, state: CommitState, leader_epoch: int) -> Position:
+        """Of a store that has nothing of the partition. ``state`` is from before."""
+        each.segments_version = state.segments_version
         start = state.log_start_offset
-        logger.warning("%s-%d: the table reads it again from offset %d: %s", self._topic, number, start, reason)
+        return Position(start, leader_epoch, start, read_cleaned(each.partition.directory).first_dirty)
+
+    def _begin_again(self, number: int, each: FollowedPartition, reason: str) -> Position:
+        position = self._from_start(each, each.partition.current(), -1)
+        logger.warning(
+            "%s-%d: the table reads it again from offset %d: %s", self._topic, number, position.offset, reason
+        )
         self.resets += 1
-        position = Position(start, -1, start, 0)
         self._store.forget(number, INT64_MAX, position)
         return position
 
@@ -242,17 +237,22 @@ class Follower:
                 return f"it can't be told what a power failure has left: {damage}"
         if position.offset > end:
             return f"records from offset {end} on, which it had read, were lost"
+        return None
+
+    def _lacks_tombstones(self, each: FollowedPartition, position: Position) -> bool:
+        """Whether compaction has dropped some that the store, which was read up to ``position``, needs.
+
+        To be asked after a read from there: what that has not found, the checkpoint tells.
+        """
+        state = each.partition.current()
         if position.offset >= state.active_base:
-            return None  # the active segment was never compacted
-        kept_ms = self._tombstones_kept_ms
-        if kept_ms is None:  # it may have been compacted before its settings were changed
-            if read_first_dirty(partition.directory) <= position.offset:
-                return None
-            kept_ms = 0
-        away_ms = self._manager.clock.now_ms() - max(position.read_ms, each.quiet_ms, self._quiet_ms)
-        if 0 <= away_ms <= kept_ms:  # negative: the clock was set back
-            return None
-        return f"it was last read {away_ms} ms ago: tombstones after it may be compacted away since"
+            return False  # the active segment was never compacted
+        if each.segments_version == state.segments_version:
+            return False
+        if read_cleaned(each.partition.directory).dropped_to > max(position.offset, position.clean_to):
+            return True
+        each.segments_version = state.segments_version
+        return False
 
     # Looking into the log
 
@@ -302,13 +302,6 @@ class Follower:
             position = positions.get(number)
             lag[TopicPartition(self._topic, number)] = max(0, end - (0 if position is None else position.offset))
         return lag
-
-
-def tombstones_kept_ms(config: Mapping[str, object]) -> int | None:
-    """How long a compacted topic keeps tombstones; None if it is not compacted."""
-    kept_ms = config.get("delete_retention_ms")
-    is_compacted = "compact" in str(config.get("cleanup_policy", ""))
-    return kept_ms if is_compacted and isinstance(kept_ms, int) else None
 
 
 def _moves_on(topic: str, number: int) -> OffsetOutOfRange:

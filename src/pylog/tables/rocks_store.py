@@ -5,7 +5,7 @@ is not synced for each batch: after a power failure the store is what it was som
 the table reads on from there.
 
 Keys, one byte before each: ``i`` the version and the identity; ``p`` and the partition (int32): a
-position (int64 offset, int32 leader epoch, int64 log start, int64 time); ``k`` and a record's key:
+position (int64 offset, int32 leader epoch, int64 log start, int64 clean to); ``k`` and a record's key:
 int64 offset, int32 partition, one byte (1: the value follows; 0: the log has it), and the value.
 """
 
@@ -26,7 +26,7 @@ logger = logging.getLogger("pylog.tables")
 
 T = TypeVar("T")
 
-VERSION = b"1 "
+VERSION = b"2 "
 _IDENTITY, _POSITION, _KEY = b"i", b"p", b"k"
 _NEXT = {_POSITION: b"q", _KEY: b"l"}  # the first key after all of a kind
 _ENTRY = struct.Struct(">qi?")

@@ -27,8 +27,9 @@ class Position(NamedTuple):
     """Of the partition when it was read; -1 if unknown. An older one is the safe one."""
     log_start: int
     """No entry is older: the log's start, when the store last removed what is before it."""
-    read_ms: int
-    """When ``offset`` was the end of the partition, or was read."""
+    clean_to: int
+    """Up to where the partition was compacted before the store began with it: no entry is older than
+    a tombstone of its key before this offset."""
 
     def check(self, path: str) -> Position:
         """This position; ``CorruptSegment`` if no store can have written it."""

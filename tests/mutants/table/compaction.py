@@ -10,6 +10,7 @@ _ENDS = "tests/simulation/test_cleaner_schedules.py::test_what_is_wrong_is_found
 _SWAPS = "tests/partition/test_swap_failures.py"
 _CONSUMED = "tests/cleaner/test_consumed.py"
 _HOSTILE = "tests/partition/test_hostile_cleaning.py"
+_TABLES = "tests/tables/test_compacted.py"
 
 MUTANTS = (
     Mutant(
@@ -87,16 +88,16 @@ MUTANTS = (
     Mutant(
         "a checkpoint of the cleaner is believed without its checksum",
         "partition/cleaner_checkpoint.py",
-        "                if checksum != _checksum(directory, offset):\n",
-        "                if checksum is None:\n",
+        "    if entry[3] != _checksum(directory, *before, number):\n",
+        "    if entry[3] is None:\n",
         "a deleted key comes back: its tombstone goes, and the record before it counts as clean",
         (f"{_HOSTILE}::test_no_key_comes_back_by_a_checkpoint_with_any_content",),
     ),
     Mutant(
         "a recovery leaves the cleaner's checkpoint after the end that it has cut to",
         "partition/repair/recovery.py",
-        "    if read_first_dirty(directory) > end:",
-        "    if False:",
+        "    if (cleaned := read_cleaned(directory)).first_dirty > end:",
+        "    if (cleaned := read_cleaned(directory)).first_dirty < 0:",
         "records that get these offsets count as compacted: a tombstone goes, and its key comes back",
         (f"{_HOSTILE}::test_no_key_comes_back_if_the_disk_has_lost_segments_that_were_compacted",),
     ),
@@ -123,6 +124,36 @@ MUTANTS = (
         "            bool(target.timeout_ms)",
         "a segment stays on the disk twice, for years if nobody appends",
         ("tests/cleaner/test_maintain.py::test_maintenance_removes_what_an_erasure_that_died_has_left",),
+    ),
+    Mutant(
+        "compaction says after the swap that tombstones are gone",
+        "partition/compact/engine.py",
+        "        if dropped_to > self._cleaned.dropped_to:  # before readers can miss them\n"
+        "            self._write(self._cleaned._replace(dropped_to=dropped_to))\n"
+        "        bases = [segment.base for segment in group]\n"
+        "        swap_in(directory, self._writer, bases, end, size_bytes, self._check_process)\n",
+        "        bases = [segment.base for segment in group]\n"
+        "        swap_in(directory, self._writer, bases, end, size_bytes, self._check_process)\n"
+        "        if dropped_to > self._cleaned.dropped_to:\n"
+        "            self._write(self._cleaned._replace(dropped_to=dropped_to))\n",
+        "it is killed in between, and a table that has not read the tombstones keeps the keys forever",
+        (f"{_TABLES}::test_a_crash_at_any_step_of_a_compaction_leaves_no_deleted_key_in_a_table",),
+    ),
+    Mutant(
+        "a table does not ask for dropped tombstones after it has read",
+        "tables/follower.py",
+        "            if self._lacks_tombstones(each, position):\n",
+        "            if not fetched.batches and self._lacks_tombstones(each, position):\n",
+        "tombstones that go meanwhile are overlooked, and their keys stay in the table",
+        (f"{_TABLES}::test_so_it_is_if_the_process_was_stopped_before_or_after_any_look",),
+    ),
+    Mutant(
+        "a table believes that its start is as new as the log",
+        "tables/follower.py",
+        "read_cleaned(each.partition.directory).first_dirty)",
+        "state.active_base)",
+        "a key that it reads while its tombstone is compacted for the first time stays",
+        (f"{_TABLES}::test_so_it_is_if_the_table_read_the_key_while_it_was_compacted",),
     ),
     Mutant(
         "a lookup by time trusts segments that were replaced meanwhile",

@@ -53,12 +53,16 @@ class Rules(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """``batch`` is what is written; None if nothing is. ``keeps_marker``: it still is the marker of a transaction."""
+    """``batch`` is what is written; None if nothing is. ``keeps_marker``: it still is the marker of a transaction.
+
+    ``drops_tombstones``: some that are the newest of their keys, since their horizon has come.
+    """
 
     batch: Buffer | None
     kept: int
     dropped: int
     keeps_marker: bool = False
+    drops_tombstones: bool = False
 
 
 def clean(view: BatchView, judged: Judged, rules: Rules) -> Cleaned:
@@ -72,8 +76,10 @@ def clean(view: BatchView, judged: Judged, rules: Rules) -> Cleaned:
     else:  # of a marker, all
         left = newest_records(rules.newest, view, 0 if header.is_control else rules.end, drops_tombstones=is_past)
     dropped = header.count - left.kept
+    drops_tombstones = is_past and dropped > 0 and not is_discarded and _has_needed(view, left, rules)
     if not left.kept:
-        return Cleaned(emptied(header) if _is_kept_empty(header, rules) else None, 0, dropped)
+        batch = emptied(header) if _is_kept_empty(header, rules) else None
+        return Cleaned(batch, 0, dropped, drops_tombstones=drops_tombstones)
     if horizon_ms is None and (left.has_tombstones or (judged.is_unneeded and header.is_control)):
         batch = _with_horizon(view, left, rules.time_ms + rules.delete_retention_ms)
     elif dropped:
@@ -81,7 +87,12 @@ def clean(view: BatchView, judged: Judged, rules: Rules) -> Cleaned:
         batch = made(header, left.payload, header.attributes, header.base_timestamp_ms, latest_ms, left.kept)
     else:
         return Cleaned(view.buffer, left.kept, 0, header.is_control)
-    return Cleaned(batch, left.kept, dropped, header.is_control)
+    return Cleaned(batch, left.kept, dropped, header.is_control, drops_tombstones)
+
+
+def _has_needed(view: BatchView, left: NewestRecords, rules: Rules) -> bool:
+    """Whether more would be left of the batch before its horizon: tombstones."""
+    return newest_records(rules.newest, view, rules.end, drops_tombstones=False).kept > left.kept
 
 
 def _is_kept_empty(header: BatchHeader, rules: Rules) -> bool:

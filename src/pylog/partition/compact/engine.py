@@ -20,7 +20,7 @@ from pylog.errors import ForkedHandle, StorageError
 from pylog.index import AbortedTransaction
 from pylog.interrupts import own
 from pylog.limits import DEFAULT_TIMEOUT_MS
-from pylog.partition.cleaner_checkpoint import read_first_dirty, write_first_dirty
+from pylog.partition.cleaner_checkpoint import CleanerCheckpoint, read_cleaned, write_cleaned
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.compact.batches import LastOfProducer, Rules, clean
 from pylog.partition.compact.cleaned import CleanedSegment
@@ -79,14 +79,15 @@ def _compacted(log: PartitionLog, writer: PartitionWriter, options: CompactionOp
 def planned(log: PartitionLog, options: CompactionOptions) -> Plan:
     """What could be compacted now, after a sync."""
     state = log.current()
-    return _plan(log.directory, state._replace(durable_offset=state.log_end_offset), options)
+    first_dirty = read_cleaned(log.directory).first_dirty
+    return _plan(log.directory, state._replace(durable_offset=state.log_end_offset), first_dirty, options)
 
 
-def _plan(directory: PartitionDirectory, state: CommitState, options: CompactionOptions) -> Plan:
+def _plan(directory: PartitionDirectory, state: CommitState, first_dirty: int, options: CompactionOptions) -> Plan:
     segments = directory.segments().since(state.log_start_offset)  # those before it may go at any time
     seen = directory.seen_by(segments)
     closed = [_closed(seen, base, end) for base, end in pairwise(segments.up_to(state.active_base).bases)]
-    return plan(state, closed, read_first_dirty(directory), options, directory.clock.now_ms())
+    return plan(state, closed, first_dirty, options, directory.clock.now_ms())
 
 
 def _closed(directory: PartitionDirectory, base: int, end: int) -> ClosedSegment:
@@ -117,7 +118,6 @@ class _Compaction:
         self._directory = directory
         self._writer = writer
         self._options = options
-        self._time_ms = directory.clock.now_ms()
         self._process_id = directory.filesystem.process_id()
         self._secret = directory.filesystem.random_bytes(SECRET_BYTES)
 
@@ -126,7 +126,8 @@ class _Compaction:
         # This finishes what earlier compactions have left.
         state = self._state = self._writer.change_segments(lambda _, state: state, DEFAULT_TIMEOUT_MS)
         remove_unfinished(directory.filesystem, directory.path)
-        found = _plan(directory, state, self._options)
+        before_this = read_cleaned(directory)
+        found = _plan(directory, state, before_this.first_dirty, self._options)
         skipped = [found.reason] if found.reason else []
         if not found.dirty:
             return CompactionReport(found.first_dirty, found.first_dirty, skipped=(*skipped, "nothing is dirty"))
@@ -136,13 +137,15 @@ class _Compaction:
         if unsynced:
             reason = f"a sync of the segment at {unsynced[0]} has failed; the next sync of the partition copies it"
             return CompactionReport(found.first_dirty, found.first_dirty, skipped=(*skipped, reason))
+        # What was never closed was never compacted, also if the checkpoint is lost.
+        self._cleaned = CleanerCheckpoint(found.first_dirty, min(before_this.dropped_to, state.active_base))
         before = sum(segment.size_bytes for segment in found.segments)
         producers = self._producers(found.end)
         part, counts = found, _Counts()
         dropped = passes = 0
         while part.first_dirty < found.end:
             end, counts = self._clean_part(part, producers)
-            write_first_dirty(directory, end)
+            self._write(self._cleaned._replace(first_dirty=end))
             dropped, passes = dropped + counts.dropped, passes + 1
             segments = self._segments_of(found)
             if not segments:
@@ -153,6 +156,10 @@ class _Compaction:
             len(found.segments), counts.segments_after, passes, tuple(skipped),
         )  # fmt: skip
 
+    def _write(self, cleaned: CleanerCheckpoint) -> None:
+        write_cleaned(self._directory, cleaned)
+        self._cleaned = cleaned
+
     def _segments_of(self, found: Plan) -> tuple[ClosedSegment, ...]:
         """Those that the range has now."""
         first = found.segments[0].base
@@ -161,7 +168,9 @@ class _Compaction:
 
     def _producers(self, end: int) -> Mapping[int, LastOfProducer]:
         directory = self._directory
-        states = snapshots.load(directory.filesystem, directory.path, directory.segments(), end, self._time_ms)
+        states = snapshots.load(
+            directory.filesystem, directory.path, directory.segments(), end, directory.clock.now_ms()
+        )
         return {
             producer_id: LastOfProducer(entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
             for producer_id, entry in states.entries.items()
@@ -170,7 +179,7 @@ class _Compaction:
     def _clean_part(self, part: Plan, producers: Mapping[int, LastOfProducer]) -> tuple[int, _Counts]:
         """Clean as much of the dirty range as there is memory for. Its end, and the counts of all segments before."""
         keys, end = self._keys(part)
-        rules = Rules(keys, end, self._time_ms, self._options.delete_retention_ms, producers)
+        rules = Rules(keys, end, self._directory.clock.now_ms(), self._options.delete_retention_ms, producers)
         return end, self._rewrite([segment for segment in part.segments if segment.base < end], rules)
 
     # The first pass
@@ -220,19 +229,23 @@ class _Compaction:
         self, group: Sequence[ClosedSegment], rules: Rules, transactions: TransactionsInOrder
     ) -> _Counts:
         directory = self._directory
-        kept = dropped = 0
+        kept = dropped = dropped_to = 0
         base, end = group[0].base, group[-1].end
         with closing(CleanedSegment(directory, base, directory.settings(), self._check_process)) as made:
             for view in self._all_views(group):
                 judged = transactions.judge(view)
                 cleaned = clean(view, judged, rules)
                 kept, dropped = kept + cleaned.kept, dropped + cleaned.dropped
+                if cleaned.drops_tombstones:
+                    dropped_to = view.last_offset + 1
                 if cleaned.batch is not None:
                     made.add(cleaned.batch)
                 if cleaned.keeps_marker and judged.aborted is not None:
                     made.add_aborted(judged.aborted)
             made.finish(end)
             size_bytes = made.size_bytes
+        if dropped_to > self._cleaned.dropped_to:  # before readers can miss them
+            self._write(self._cleaned._replace(dropped_to=dropped_to))
         bases = [segment.base for segment in group]
         swap_in(directory, self._writer, bases, end, size_bytes, self._check_process)
         remove_unfinished(directory.filesystem, directory.path, (DELETED,))

@@ -14,7 +14,7 @@ from itertools import islice, pairwise
 from pylog.codec.format import INT64_MAX, INT64_MIN
 from pylog.errors import CorruptSegment, FormatVersionError
 from pylog.interrupts import own, suppress
-from pylog.partition.cleaner_checkpoint import read_first_dirty, write_first_dirty
+from pylog.partition.cleaner_checkpoint import read_cleaned, write_cleaned
 from pylog.partition.commit_slots import CommitState, next_version
 from pylog.partition.directory import PartitionDirectory, another_boot
 from pylog.partition.epochs import EpochStart, LeaderEpochs
@@ -106,8 +106,8 @@ def _rebuild_from(
                 _reindex(grant, base)
             _remake_aborted(grant, kept, base)
     segment = _rebuild_active(grant, found, producers, failed_syncs)
-    if read_first_dirty(directory) > end:  # else records that get these offsets would count as compacted
-        write_first_dirty(directory, end)
+    if (cleaned := read_cleaned(directory)).first_dirty > end:  # else what gets these offsets would count as compacted
+        write_cleaned(directory, cleaned._replace(first_dirty=end))
     directory.filesystem.sync_directory(directory.path)
     open_offset = producers.first_open_offset()
     version = next_version(slots.segments_version if slots is not None else 0)
