@@ -205,9 +205,9 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     def repartition(
         self, name: str, partitions: int, progress: Callable[[int], object] | None = None
     ) -> TopicDescription:
-        """Give a topic more or fewer partitions. Each key keeps its order: by time, if it was in several.
-        Groups continue where they have committed, at least once. Durable on return; a topic with so
-        many is left as it is.
+        """Give a topic more or fewer partitions. Each key keeps its order: by time, as far as it was
+        in several at the call. Groups continue where they have committed, at least once. Durable on
+        return; a topic with so many is left as it is.
 
         A copy takes the topic's place: producers' records meanwhile fail with ``TopicChanged``; send
         them again. ``progress`` gets the number of bytes copied since its last call. A killed call

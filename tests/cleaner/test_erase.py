@@ -13,6 +13,8 @@ import pytest
 
 import pylog
 from pylog import Consumer, Log, Partition, Producer, ProducerRecord
+from pylog.catalog import disposal
+from pylog.catalog.layout import Layout
 from pylog.cleaner import erasure
 from pylog.errors import (
     ConfigError,
@@ -20,9 +22,11 @@ from pylog.errors import (
     InvalidTopicName,
     LogLocked,
     ReadOnlyLog,
+    StorageError,
     TopicChanged,
     TopicNotFound,
 )
+from pylog.storage import FileSystem
 from pylog.testing import ManualClock
 from pylog.topic_changes.repartition import TopicCopy
 from tests.partition.logs import flip, log_file
@@ -184,6 +188,33 @@ def test_an_erasure_waits_for_the_removal_of_what_was_left(root: Path) -> None:
                 log.erase("t", b"k7")
         log.erase("t", b"k7")
         assert [*root.glob("*-delete")] == []
+
+
+def test_a_removal_that_fails_keeps_nothing_else_waiting(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only an erasure of its own topic fails, after it has erased the rest: it may hold such records."""
+    remove = disposal._remove_condemned
+
+    def refuse(filesystem: FileSystem, layout: Layout, topic: str, number: int, condemned: str) -> None:
+        if topic == "gone" or number == 7:
+            raise StorageError(f"cannot list {condemned!r}: Permission denied", path=condemned)
+        remove(filesystem, layout, topic, number, condemned)
+
+    monkeypatch.setattr(disposal, "_remove_condemned", refuse)
+    with Log(root) as log:
+        fill(log, "t")
+        kept, mine = (root / f"{name}.{0:032x}-delete" for name in ("gone-0", "t-7"))
+        for left in (kept, root / f"gone-1.{1:032x}-delete", root / f"other-0.{0:032x}-delete"):
+            shutil.copytree(root / "t-0", left)
+        assert log.maintain().problems == []
+        assert log.erase("t", b"k7").records > 0
+        log.rename_topic("t", "u")
+        assert log.topics() == ["u"]
+        log.rename_topic("u", "t")
+        assert sorted(path.name[:6] for path in root.glob("*-delete")) == ["gone-0", "gone-1"]
+        kept.rename(mine)
+        with pytest.raises(StorageError, match=r"cannot list .*t-7"):
+            log.erase("t", b"k8")
+        assert b"k8" not in {record.key for record in log.partition("t", 0).scan()}
 
 
 def test_damage_in_one_partition_is_told_after_the_others(root: Path) -> None:

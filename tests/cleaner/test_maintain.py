@@ -11,8 +11,10 @@ import pytest
 
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.cleaner.report import PartitionMaintenance
-from pylog.errors import ConfigError, ReadOnlyLog, TopicNotFound
+from pylog.errors import ConfigError, ReadOnlyLog, StorageError, TopicNotFound
 from pylog.log import cleaner_of
+from pylog.manager.manager import LogManager
+from pylog.storage.os_filesystem import OsFileSystem
 from pylog.testing import ManualClock
 from tests.partition.logs import snapshot_of
 from tests.storage.filesystems import Faulty, Killed, nothing
@@ -480,6 +482,36 @@ def test_a_dry_run_changes_nothing_and_needs_no_permission(tmp_log_dir: Path, cl
         with pytest.raises(ReadOnlyLog):
             log.maintain()
     assert snapshot_of(tmp_log_dir) == before
+
+
+def test_a_dry_run_of_a_reader_that_may_not_ask_for_locks_finds_no_problem(
+    small: Log, tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lock files are for writers: a reader cannot tell what a dead erasure has left."""
+    small.create_topic("t", **SMALL)
+    fill(small, "t")
+    small.erase("t", b"k")
+
+    def refuse(_: OsFileSystem, path: str) -> bool:
+        raise StorageError(f"cannot open the lock file {path!r}: Permission denied", path=path)
+
+    monkeypatch.setattr(OsFileSystem, "is_locked", refuse)
+    for left in ((), (f"{0:020}.log.cleaned",)):
+        for name in left:
+            (tmp_log_dir / "t-0" / name).touch()
+        assert small.maintain(dry_run=True).problems == []
+    assert len(small.maintain().problems) == 1
+
+
+def test_partitions_where_nothing_can_be_left_are_not_opened(small: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    small.create_topic("plain", partitions=3)
+    small.create_topic("erased", partitions=3)
+    small.erase("erased", b"k")
+    opened = []
+    real = LogManager.partition
+    monkeypatch.setattr(LogManager, "partition", lambda *place: opened.append(place[1:]) or real(*place))
+    small.maintain()
+    assert opened == [("erased", number) for number in range(3)]
 
 
 def test_only_the_named_topics_are_maintained(small: Log, clock: ManualClock) -> None:

@@ -204,6 +204,17 @@ def test_no_key_comes_back_if_the_disk_has_lost_segments_that_were_compacted(tmp
     _compact_until_tombstones_are_gone(tmp_path, {b"last": b"active"}, **settings)
 
 
+def test_a_recovery_does_without_a_checkpoint_that_cannot_be_read(tmp_path: Path) -> None:
+    partition = open_partition(tmp_path)
+    append(partition, b"a", b"1")
+    partition.close()
+    (tmp_path / ".commit").unlink()
+    (tmp_path / CLEANER_CHECKPOINT).mkdir()
+    partition = open_partition(tmp_path)
+    append(partition, b"a", b"2")
+    assert table(partition) == {b"a": b"2"}
+
+
 def _compact_until_tombstones_are_gone(directory: Path, kept: Mapping[bytes, bytes] = KEPT, **settings: Any) -> None:
     clock = ManualClock()
     partition = open_partition(directory, clock=clock, **settings)

@@ -315,7 +315,7 @@ def planners() -> list[int]:
         try:
             command = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1]) if command else 0
-            if b"pylog.spark.jvm" in command.split(b"\0") and os.getpid() in ancestors(parent):
+            if b"'pylog.spark.jvm'" in command and os.getpid() in ancestors(parent):
                 found.append(int(entry.name))
         except (OSError, IndexError, ValueError):
             continue

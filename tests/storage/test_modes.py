@@ -195,3 +195,12 @@ def test_a_filesystem_without_modes_keeps_what_it_has(
     finally:
         os.umask(before)
     assert mode_of(tmp_path / "f") == 0o600
+
+
+@pytest.mark.skipif(not Path("/proc/self/ns/mnt").exists(), reason="a file whose time nobody may set is Linux's")
+def test_a_file_whose_time_may_not_be_set_keeps_its_own_and_that_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Else a process without the right could not erase a key."""
+    OsFileSystem().set_modified_ns("/proc/self/ns/mnt", 1)
+    assert "may not set the times of files in '/proc/self/ns': Operation not permitted" in caplog.text
+    with pytest.raises(FileNotFoundError):
+        OsFileSystem().set_modified_ns("/proc/self/ns/none", 1)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 
 from pylog.catalog.layout import Layout, parse_condemned
+from pylog.errors import LogNotFound, PylogError, StorageError
+from pylog.interrupts import own
 from pylog.segment.naming import is_ours, may_hold_records
 from pylog.storage import FileSystem
 
@@ -43,12 +45,23 @@ def remove_partition(filesystem: FileSystem, layout: Layout, topic: str, number:
     _remove_condemned(filesystem, layout, topic, number, condemned)
 
 
-def remove_all_condemned(filesystem: FileSystem, layout: Layout) -> None:
-    """Remove what crashes in ``remove_partition`` left. The caller has the catalog's lock, and syncs the root."""
+def remove_all_condemned(filesystem: FileSystem, layout: Layout) -> dict[str, PylogError]:
+    """Remove what crashes in ``remove_partition`` left. The caller has the catalog's lock, and syncs the root.
+
+    What cannot be removed is logged, and keeps nothing else waiting. Returns an error for each topic that it belonged to.
+    """
+    failures: dict[str, PylogError] = {}
     for name in filesystem.names(layout.root):
         path, place = f"{layout.root}/{name}", parse_condemned(name)
         if place is not None and is_own_directory(filesystem, path):
-            _remove_condemned(filesystem, layout, *place, path)
+            try:
+                _remove_condemned(filesystem, layout, *place, path)
+            except own(LogNotFound):
+                raise
+            except own(StorageError) as error:
+                logger.warning("%r was to be removed, and could not be: %s", path, error)
+                failures.setdefault(place[0], error)
+    return failures
 
 
 def _remove_condemned(filesystem: FileSystem, layout: Layout, topic: str, number: int, condemned: str) -> None:

@@ -33,6 +33,7 @@ from pylog.errors import InvalidPartition, LogLocked, PylogError, StorageFull, T
 from pylog.interrupts import own, suppress
 from pylog.manager.changes import drop_leftovers
 from pylog.model import TopicPartition
+from pylog.segment.naming import CLEANER_LOCK
 
 if TYPE_CHECKING:
     from pylog.catalog import TopicDescription
@@ -93,7 +94,7 @@ class Cleaner:
             steps = [step for step in self._steps if step.applies(topic)]
             if not steps:
                 unlimited += len(topic.numbers)
-            for target in self._targets(topic, now_ms, dry_run):
+            for target in self._targets(topic, now_ms, dry_run, only_cleaned=not steps):
                 done += [result for step in (_LEFTOVERS, *steps) if (result := _attempt(step, target)) is not None]
         max_bytes = UNLIMITED if topics else manager.settings().max_bytes
         log = LogMaintenance(max_bytes)
@@ -152,12 +153,18 @@ class Cleaner:
         target = Target(partition, config, now_ms, False, timeout_ms=_PATIENCE_MS, may_roll=may_roll)
         return _attempt(self._retention, target)
 
-    def _targets(self, topic: TopicDescription, now_ms: int, dry_run: bool) -> Iterator[Target]:
-        """Every partition of a topic. One that is deleted meanwhile has none."""
+    def _targets(
+        self, topic: TopicDescription, now_ms: int, dry_run: bool, *, only_cleaned: bool = False
+    ) -> Iterator[Target]:
+        """Every partition of a topic. One that is deleted meanwhile has none. ``only_cleaned``: in which a compaction or an
+        erasure has ever begun; no other is opened."""
         manager = self._manager
         with suppress(TopicNotFound, InvalidPartition, FileNotFoundError):
             set_ms = self._time_of(manager.layout.topic(topic.name))
             for number in topic.numbers:
+                lock_path = f"{manager.layout.partition(topic.name, number)}/{CLEANER_LOCK}"
+                if only_cleaned and not manager.filesystem.exists(lock_path):
+                    continue
                 yield Target(manager.partition(topic.name, number), topic.config, now_ms, dry_run, set_ms)
 
     def _time_of(self, path: str) -> int:

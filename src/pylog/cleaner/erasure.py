@@ -43,13 +43,12 @@ def erase_keys(
     progress: Callable[[int], None] | None,
 ) -> ErasureReport:
     """See ``Log.erase``. A failure in one partition is raised after the others were done."""
-    drop_leftovers(manager, timeout_ms / 1000)  # they may have such records
+    failure = drop_leftovers(manager, timeout_ms / 1000).get(topic)  # they may have such records
     refuse_records(topic, "erase")
     wanted = _keys(keys)
     described = manager.describe_topic(topic)
     tombstones = described.config.is_compacted if tombstones is None else tombstones
     done: list[ErasedPartition] = []
-    failure: PylogError | None = None
     for number in described.numbers:
         try:
             partition = manager.partition(topic, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pylog.cleaner.report import PartitionMaintenance
 from pylog.cleaner.step import Target
+from pylog.errors import StorageError
 from pylog.interrupts import own
 from pylog.partition.write.leftovers import are_left, leftover_bytes, remove_leftovers
 
@@ -24,5 +25,9 @@ def free_leftovers(target: Target) -> PartitionMaintenance | None:
             size_bytes = remove_leftovers(directory)
     except own(FileNotFoundError) as error:
         raise directory.missing(error) from error
+    except own(StorageError):
+        if not target.dry_run:
+            raise
+        return None  # only writers may ask for the lock, and so tell whether it is under way
     log_start = partition.current().log_start_offset
     return target.report(LEFTOVERS, log_start)._replace(deleted_bytes=size_bytes, rules=(BY_CRASH,))

@@ -11,7 +11,7 @@ from pylog.catalog.disposal import remove_all_condemned
 from pylog.catalog.finishing import TopicChanges, WriteCommits
 from pylog.catalog.layout import parse_condemned
 from pylog.clock import Clock
-from pylog.errors import LogLocked
+from pylog.errors import LogLocked, PylogError
 from pylog.interrupts import suppress
 from pylog.partition.directory import PartitionDirectory
 from pylog.storage import FileSystem, while_holding
@@ -58,9 +58,10 @@ def complete_changes(manager: ChangingLog, timeout_s: float) -> None:
         )  # fmt: skip
 
 
-def drop_leftovers(manager: ChangingLog, timeout_s: float) -> None:
+def drop_leftovers(manager: ChangingLog, timeout_s: float) -> dict[str, PylogError]:
     """Remove the partitions that killed processes have left: copies for a repartition, unless a change is under way,
-    and what was being removed. ``LogLocked`` if the catalog is locked for ``timeout_s``."""
+    and what was being removed. Returns an error for each topic with one of the latter that stays. ``LogLocked`` if the
+    catalog is locked for ``timeout_s``."""
     catalog, filesystem, layout = manager.writable_catalog(), manager.filesystem, manager.layout
 
     def drop_copies() -> None:
@@ -71,10 +72,12 @@ def drop_leftovers(manager: ChangingLog, timeout_s: float) -> None:
     if any(map(layout.is_copy, names)):
         with suppress(LogLocked):
             while_holding(filesystem, manager.clock, layout.changes_lock, drop_copies, 0.0)
+    failures: dict[str, PylogError] = {}
     if any(map(parse_condemned, names)):
-        catalog.locked(partial(remove_all_condemned, filesystem, layout), timeout_s)
+        failures = catalog.locked(partial(remove_all_condemned, filesystem, layout), timeout_s)
     if any(layout.is_copy(name) or parse_condemned(name) for name in names):
         filesystem.sync_directory(layout.root)
+    return failures
 
 
 def has_changed(manager: ChangingLog, topic_id: str) -> bool:

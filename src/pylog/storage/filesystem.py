@@ -173,7 +173,7 @@ class FileSystem(Protocol):
         """When the path last changed, in nanoseconds; compare it only with earlier values."""
 
     def set_modified_ns(self, path: str, time_ns: int) -> None:
-        """Give a file of this process's user another such time. A power failure may bring a later one back."""
+        """Give a file another such time. A power failure may bring a later one back; so does a process that may not set it."""
 
     def make_directory(self, path: str, mode: int | None = None) -> None:
         """Create a directory in an existing one. An existing directory of this name stays as it is.

@@ -258,7 +258,10 @@ class OsFileSystem:
 
     def set_modified_ns(self, path: str, time_ns: int) -> None:
         with reached(self._root, "set the time of", path) as (directory, name, no_follow):
-            os.utime(name, ns=(time_ns, time_ns), dir_fd=directory, follow_symlinks=not no_follow)
+            try:
+                os.utime(name, ns=(time_ns, time_ns), dir_fd=directory, follow_symlinks=not no_follow)
+            except own(OSError) as error:
+                permissions.excuse_time(path, error)
 
     def make_directory(self, path: str, mode: int | None = None) -> None:
         with reached(self._root, "create the directory", path) as (above, name, _):

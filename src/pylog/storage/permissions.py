@@ -24,7 +24,7 @@ logger = logging.getLogger("pylog.storage")
 PRIVATE_MODE = 0o700
 SHARED_GROUP_MODE = 0o2770
 
-_NO_MODES_HERE = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
+_NO_MODES_HERE = _NO_TIMES_HERE = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 ROOT = 0
 _NO_OWNERS_HERE = (errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 _FOR_THE_GROUP = 0o070
@@ -95,6 +95,21 @@ def give_directory_to_owner(descriptor: int, above: os.stat_result, path: str) -
         return False
     give_to_owner(descriptor, above, path)
     return True
+
+
+def excuse_time(path: str, error: OSError) -> None:
+    """Raise the error unless this process may not set file times there. That is logged once for a directory."""
+    if error.errno not in _NO_TIMES_HERE:
+        raise error
+    _warn_of_time(path.rpartition("/")[0] or ".", error.errno)
+
+
+@cache
+def _warn_of_time(directory: str, number: int) -> None:
+    logger.warning(
+        "this process may not set the times of files in %r: %s; retention_clock='append' counts from when they were made",
+        directory, os.strerror(number),
+    )  # fmt: skip
 
 
 @cache

@@ -96,8 +96,8 @@ MUTANTS = (
     Mutant(
         "a recovery leaves the cleaner's checkpoint after the end that it has cut to",
         "partition/repair/recovery.py",
-        "    if (cleaned := read_cleaned(directory)).first_dirty > end:",
-        "    if (cleaned := read_cleaned(directory)).first_dirty < 0:",
+        "    if cleaned.first_dirty > end:",
+        "    if cleaned.first_dirty < 0:",
         "records that get these offsets count as compacted: a tombstone goes, and its key comes back",
         (f"{_HOSTILE}::test_no_key_comes_back_if_the_disk_has_lost_segments_that_were_compacted",),
     ),

@@ -12,7 +12,7 @@ from contextlib import closing
 from itertools import islice, pairwise
 
 from pylog.codec.format import INT64_MAX, INT64_MIN
-from pylog.errors import CorruptSegment, FormatVersionError
+from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.interrupts import own, suppress
 from pylog.partition.cleaner_checkpoint import read_cleaned, write_cleaned
 from pylog.partition.commit_slots import CommitState, next_version
@@ -106,8 +106,7 @@ def _rebuild_from(
                 _reindex(grant, base)
             _remake_aborted(grant, kept, base)
     segment = _rebuild_active(grant, found, producers, failed_syncs)
-    if (cleaned := read_cleaned(directory)).first_dirty > end:  # else what gets these offsets would count as compacted
-        write_cleaned(directory, cleaned._replace(first_dirty=end))
+    _lower_cleaned(directory, end)
     directory.filesystem.sync_directory(directory.path)
     open_offset = producers.first_open_offset()
     version = next_version(slots.segments_version if slots is not None else 0)
@@ -126,6 +125,17 @@ def _rebuild_from(
         least_timestamp_ms=INT64_MIN if found.written_end else INT64_MAX,
     )
     return segment, producers, state
+
+
+def _lower_cleaned(directory: PartitionDirectory, end: int) -> None:
+    """Else what gets the offsets after ``end`` would count as compacted."""
+    try:
+        cleaned = read_cleaned(directory)
+    except own(StorageError) as error:
+        logger.warning("%s; no compaction will read it either", error)
+        return
+    if cleaned.first_dirty > end:
+        write_cleaned(directory, cleaned._replace(first_dirty=end))
 
 
 def _epochs(directory: PartitionDirectory, slots: CommitState | None, kept: Segments, end: int) -> LeaderEpochs:

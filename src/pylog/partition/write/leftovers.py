@@ -17,10 +17,10 @@ from pylog.segment.naming import CLEANER_LOCK
 def are_left(directory: PartitionDirectory) -> bool:
     """Whether there are some, or a swap to be finished, and no compaction or erasure is under way. Takes no lock."""
     filesystem, path = directory.filesystem, f"{directory.path}/{CLEANER_LOCK}"
-    if not filesystem.exists(path) or filesystem.is_locked(path):  # without the file, none has ever begun
+    if not filesystem.exists(path):  # none has ever begun
         return False
     names = directory.names()
-    return bool(swaps.unfinished(names)) or swaps.are_under_way(names)
+    return (bool(swaps.unfinished(names)) or swaps.are_under_way(names)) and not filesystem.is_locked(path)
 
 
 def leftover_bytes(directory: PartitionDirectory) -> int:
