@@ -13,11 +13,12 @@ import pytest
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.cleaner import compaction
 from pylog.cleaner.report import PartitionMaintenance
-from pylog.partition.compact import engine
+from pylog.partition.compact import engine, segment_batches
 from pylog.partition.compact.engine import IS_BUSY
 from pylog.partition.compact.options import CompactionOptions
 from pylog.partition.compact.plan import ClosedSegment
 from pylog.partition.partition_log import PartitionLog
+from pylog.segment import SegmentReader
 from pylog.segment.naming import CLEANER_LOCK
 from pylog.testing import ManualClock
 from pylog.transaction.needed import NAMED
@@ -256,6 +257,32 @@ def test_a_segment_that_retention_deletes_meanwhile_is_no_error(
     assert (done.error, done.kept) == ("", "its segments were changed meanwhile")
     assert step(log).rules == ("dirty ratio",)
     assert [key for _, key in keys(log)] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("erases", [False, True])
+def test_a_segment_with_gaps_that_is_deleted_as_it_is_read_is_no_damage(
+    log: Log, monkeypatch: pytest.MonkeyPatch, erases: bool
+) -> None:
+    """Its seal is gone before it is asked whether offsets may be missing."""
+    log.create_topic("t", **{**COMPACTED, "cleanup_policy": "compact,delete"})
+    put(log, *"abababab", "c")
+    assert step(log).records_dropped == 6
+    put(log, *"abab")
+
+    class DeletedOnceOpen(SegmentReader):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            if self.base_offset == 0:
+                log.delete_records(TopicPartition("t", 0), 8)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(segment_batches, "SegmentReader", DeletedOnceOpen)
+        if erases:
+            assert log.erase("t", b"a").records == 2
+        else:
+            done = step(log)
+            assert (done.error, done.kept) == ("", "its segments were changed meanwhile")
+    assert log.maintain().problems == []
 
 
 def test_a_segment_that_is_missing_is_an_error(log: Log, tmp_log_dir: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 from pylog.codec.batch import BatchView
 from pylog.errors import CorruptSegment
+from pylog.interrupts import own
 from pylog.limits import FETCH_BYTES
 from pylog.partition.directory import PartitionDirectory
 from pylog.segment import SegmentReader
@@ -24,13 +26,22 @@ def batches_of(
         batch_limit_bytes=lambda: directory.settings().max_message_bytes,
     )  # fmt: skip
     with closing(reader):
-        position, offset = 0, base
-        while views := reader.read(position, size_bytes, max_bytes=FETCH_BYTES, next_offset=offset):
-            yield views
-            position += sum(view.header.size_bytes for view in views)
-            offset = views[-1].last_offset + 1
-        if reader.gap_end(offset) != end:
-            raise CorruptSegment(
-                f"{reader.path} ends at offset {offset}, but the next segment begins at {end}; restore it",
-                path=reader.path, position=position, offset=offset, next_offset=end,
-            )  # fmt: skip
+        try:
+            yield from _read(reader, end, size_bytes)
+        except own(CorruptSegment) as damage:
+            if not directory.filesystem.exists(reader.path):  # so may be its seal, without which gaps look like damage
+                raise FileNotFoundError(errno.ENOENT, "was deleted while it was read", reader.path) from damage
+            raise
+
+
+def _read(reader: SegmentReader, end: int, size_bytes: int) -> Iterator[Sequence[BatchView]]:
+    position, offset = 0, reader.base_offset
+    while views := reader.read(position, size_bytes, max_bytes=FETCH_BYTES, next_offset=offset):
+        yield views
+        position += sum(view.header.size_bytes for view in views)
+        offset = views[-1].last_offset + 1
+    if reader.gap_end(offset) != end:
+        raise CorruptSegment(
+            f"{reader.path} ends at offset {offset}, but the next segment begins at {end}; restore it",
+            path=reader.path, position=position, offset=offset, next_offset=end,
+        )  # fmt: skip
