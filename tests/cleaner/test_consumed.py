@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.consumer.commit_tracker import CommitTracker
+from pylog.consumer.stored_offsets import StoredOffsets
 from pylog.errors import GroupNotFound, LogLocked, NoOffsetForPartition
 from pylog.group.admin import GroupAdmin
 from pylog.group.lock import GroupLock
@@ -211,9 +215,9 @@ def test_a_poll_asks_for_commits_only_until_its_partitions_are_held(monkeypatch:
     asked: list[set[TopicPartition]] = []
     hold = CommitTracker.hold
 
-    def spied(tracker: CommitTracker, starts: dict[TopicPartition, int]) -> set[TopicPartition]:
+    def spied(tracker: CommitTracker, starts: dict[TopicPartition, int], timeout_s: float) -> set[TopicPartition]:
         asked.append(set(starts))
-        return hold(tracker, starts)
+        return hold(tracker, starts, timeout_s)
 
     monkeypatch.setattr(CommitTracker, "hold", spied)
     machine = begun()
@@ -254,6 +258,32 @@ def test_the_first_offsets_of_a_group_in_an_undecided_transaction_are_not_supers
         producer.commit_transaction()
         assert len(consumer.poll()) == 2
         assert committed(log, "b") == 3
+
+
+def test_a_start_does_not_supersede_offsets_that_a_transaction_is_about_to_commit() -> None:
+    """It could append them between a look at the group's commits and the commit of the start."""
+    machine = begun()
+    with machine.process().open_log(ROOT) as log:
+        log.alter_topic("t", retention=None)
+        consumer = member(log)
+        assert len(consumer.poll()) == 3
+        consumer.group_metadata()
+        log.alter_topic("t", retention="consumed")
+        assert len(consumer.poll()) == 3
+        assert "b" not in log.manager.part(GroupAdmin).offsets.groups()
+
+
+def test_a_consumer_whose_positions_are_in_a_database_holds_nothing(tmp_log_dir: Path) -> None:
+    with closing(sqlite3.connect(":memory:")) as connection, Log(tmp_log_dir) as log:
+        log.create_topic("t", retention="consumed")
+        log.partition("t", 0).append([ProducerRecord(b"v")], acks="all")
+        StoredOffsets.create_table(connection)
+        with Consumer(log, group_id="db", auto_offset_reset="earliest") as consumer:
+            offsets = consumer.offsets_in(connection)
+            consumer.subscribe("t")
+            with offsets.transaction():
+                assert len(consumer.poll(1)) == 1
+        assert log.groups() == []
 
 
 def test_a_group_that_has_only_begun_is_listed_and_can_be_deleted() -> None:

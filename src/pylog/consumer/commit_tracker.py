@@ -147,20 +147,20 @@ class CommitTracker:
         found = committed.get(partition)
         return None if found is None else OffsetAndMetadata(found.offset, found.metadata)
 
-    def hold(self, starts: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+    def hold(self, starts: Mapping[TopicPartition, int], timeout_s: float) -> set[TopicPartition]:
         """Commit these offsets where the group has committed nothing. Retention keeps what follows, whatever becomes
         of the members: everything that the group has committed is durable on return.
 
         Returns the partitions with a commit. Others have an offset in an open transaction, which a commit
         would supersede: call again. Raises like ``commit``.
         """
-        store, left_s = self._groups.offsets, self.countdown(None)
+        store, left_s = self._groups.offsets, self.countdown(timeout_s)
         undecided = store.look(self._group_id).undecided if starts else ()
         committed = self._groups.committed(self._group_id) if starts else {}
         held = {name for name in starts if name in committed or name not in undecided}
         fresh = {name: OffsetAndMetadata(starts[name]) for name in held if name not in committed}
         processed = self._processed.copy()
-        self.commit(fresh, durable=True, named=False)
+        self.commit(fresh, durable=True, named=False, timeout_s=left_s())
         self._processed = processed  # a partition may be read for long before it is held
         if held and (commits := store.all_commits(self._group_id)) is not None:
             commits.sync(left_s())

@@ -175,27 +175,30 @@ class GroupAssignment(Assignment):
         while True:
             self._follow(timeout_s)
             try:
-                self._hold()
+                self._hold(timeout_s)
             except own(CommitFailed):
                 continue  # it was expelled meanwhile, which the group's state shows
             return
 
-    def _hold(self) -> None:
+    def _hold(self, timeout_s: float) -> None:
         """Commit where the group begins in topics with retention="consumed", before records are returned.
 
         Else retention would delete what the group has read, if its members died before its first commit.
-        A partition without a position waits until the application has moved to one.
+        A partition without a position waits until the application has moved to one; one whose offsets others commit in
+        transactions, once it is read, until they do: this commit could supersede theirs.
         """
-        if not self._must_hold:
+        if not self._must_hold or self._fetcher.stored_offsets is not None:  # else the application holds the positions
             return
         topics = self._log.existing_topics({name.topic for name in self._begun})
         consumed = {name for name, topic in topics.items() if topic.config.retention == CONSUMED}
         offsets = {
             name: position if (start := self._begun[name]) is None else min(start, position)
             for name, position in self._fetcher.positions().items()
-            if name in self._begun and name.topic in consumed
+            if name in self._begun
+            and name.topic in consumed
+            and not (self.tracker.others_commit and position != self._begun[name])
         }
-        for name in self.tracker.hold(offsets):
+        for name in self.tracker.hold(offsets, timeout_s):
             del self._begun[name]
         self._must_hold = any(name.topic in consumed for name in self._begun)
 

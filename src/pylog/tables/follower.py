@@ -50,11 +50,12 @@ _KEY = itemgetter(4)
 class FollowedPartition:
     """One partition: its handle, where to read next, and the change token of its end."""
 
-    __slots__ = ("cursor", "partition", "quiet_token", "segments_version")
+    __slots__ = ("cursor", "dropped_to", "partition", "quiet_token", "segments_version")
 
     def __init__(self, partition: PartitionLog) -> None:
         self.partition = partition
         self.cursor = Cursor(-1)
+        self.dropped_to = 0  # as the checkpoint said when the store began with the partition, in this process
         self.quiet_token: object = None  # None: there may be something to read
         self.segments_version = -1  # up to this one, compaction has dropped no tombstone that the store needs
 
@@ -208,6 +209,8 @@ class Follower:
         reason = self._why_lost(position, each, state)
         if reason is not None:
             return self._begin_again(number, each, reason)
+        if each.segments_version == -1:  # of an earlier process: the log may have been cut since
+            position = position._replace(clean_to=min(position.clean_to, position.offset))
         if position.log_start < start:
             position = position._replace(offset=max(position.offset, start), log_start=start)
             self._store.forget(number, start, position)
@@ -217,7 +220,9 @@ class Follower:
         """Of a store that has nothing of the partition. ``state`` is from before."""
         each.segments_version = state.segments_version
         start = state.log_start_offset
-        return Position(start, leader_epoch, start, read_cleaned(each.partition.directory).first_dirty)
+        cleaned = read_cleaned(each.partition.directory)
+        each.dropped_to = cleaned.dropped_to
+        return Position(start, leader_epoch, start, cleaned.first_dirty)
 
     def _begin_again(self, number: int, each: FollowedPartition, reason: str) -> Position:
         position = self._from_start(each, each.partition.current(), -1)
@@ -249,7 +254,9 @@ class Follower:
             return False  # the active segment was never compacted
         if each.segments_version == state.segments_version:
             return False
-        if read_cleaned(each.partition.directory).dropped_to > max(position.offset, position.clean_to):
+        dropped_to = read_cleaned(each.partition.directory).dropped_to
+        is_still_unknown = dropped_to == each.dropped_to == INT64_MAX  # each compaction makes it known
+        if dropped_to > max(position.offset, position.clean_to) and not is_still_unknown:
             return True
         each.segments_version = state.segments_version
         return False

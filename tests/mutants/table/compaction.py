@@ -150,8 +150,8 @@ MUTANTS = (
     Mutant(
         "a table believes that its start is as new as the log",
         "tables/follower.py",
-        "read_cleaned(each.partition.directory).first_dirty)",
-        "state.active_base)",
+        "start, cleaned.first_dirty)",
+        "start, state.active_base)",
         "a key that it reads while its tombstone is compacted for the first time stays",
         (f"{_TABLES}::test_so_it_is_if_the_table_read_the_key_while_it_was_compacted",),
     ),
@@ -191,7 +191,7 @@ MUTANTS = (
     Mutant(
         "a member returns records before it has committed where its group begins",
         "consumer/commit_tracker.py",
-        "        self.commit(fresh, durable=True, named=False)\n",
+        "        self.commit(fresh, durable=True, named=False, timeout_s=left_s())\n",
         "",
         "what it has read is deleted when it dies before its first commit",
         (_CONSUMED,),

@@ -139,6 +139,8 @@ class _Compaction:
             return CompactionReport(found.first_dirty, found.first_dirty, skipped=(*skipped, reason))
         # What was never closed was never compacted, also if the checkpoint is lost.
         self._cleaned = CleanerCheckpoint(found.first_dirty, min(before_this.dropped_to, state.active_base))
+        if self._cleaned.dropped_to < before_this.dropped_to:  # it was unknown: tables may rely on it from here on
+            self._write(self._cleaned)
         before = sum(segment.size_bytes for segment in found.segments)
         producers = self._producers(found.end)
         part, counts = found, _Counts()
