@@ -266,6 +266,19 @@ def test_a_partition_of_which_tombstones_are_dropped_while_it_is_read_is_read_ag
         assert table.metrics()["resets"] == (times == 1)
 
 
+def test_so_it_is_if_they_were_in_closed_segments_when_the_table_began(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what was compacted by then is as a scan would find it."""
+    for value in (b"1", None):
+        put(log, (b"a", value))
+        log.partition("t", 0).log.roll()
+    reads_slowly(monkeypatch, [partial(compacted, log, clock)])
+    with pylog.table(log, "t") as table:
+        assert dict(table.items()) == scan(log) == {b"other": b"1"}
+        assert table.metrics()["resets"] == 1
+
+
 @pytest.mark.parametrize("left", [b"", b"0\n1\n", b"0\n0\n", b"0\n2\nt 0 9 00000000\nt 0 9 00000000\n"])
 def test_a_table_begins_again_if_it_cannot_be_told_which_tombstones_are_gone(
     log: Log, clock: ManualClock, tmp_path: Path, left: bytes

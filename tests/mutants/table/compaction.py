@@ -153,7 +153,7 @@ MUTANTS = (
         "start, cleaned.first_dirty)",
         "start, state.active_base)",
         "a key that it reads while its tombstone is compacted for the first time stays",
-        (f"{_TABLES}::test_so_it_is_if_the_table_read_the_key_while_it_was_compacted",),
+        (f"{_TABLES}::test_so_it_is_if_they_were_in_closed_segments_when_the_table_began",),
     ),
     Mutant(
         "a lookup by time trusts segments that were replaced meanwhile",
