@@ -186,6 +186,8 @@ def test_random_histories_keep_the_order_of_each_key_and_the_positions_of_groups
     monkeypatch.setattr("pylog.topic_changes.copying._STEP_BYTES", random.choice([1, 300, 3000]))
     monkeypatch.setattr("pylog.topic_changes.copying._READ_BYTES", 1)
     monkeypatch.setattr("pylog.topic_changes.copying._READ_BYTES_MIN", random.choice([1, 500, 100_000]))
+    monkeypatch.setattr("pylog.topic_changes.copying._REACHED_BITS", random.choice([1, 12, 1000]))
+    monkeypatch.setattr("pylog.topic_changes.merging._OPEN_BYTES", random.choice([1, 1000, 100_000]))
     copy, rounds = TopicCopy.copy, []
 
     def counted(self: TopicCopy, *most_bytes: int) -> int:
@@ -247,8 +249,9 @@ def test_a_part_that_is_read_again_is_the_same(tmp_log_dir: Path, seed: int, mon
 
         def streams(starts: Sequence[int], ends: Sequence[int]) -> list[Stream]:
             monkeypatch.setattr("pylog.topic_changes.merging.RECORDS_AT_ONCE", random.randint(1, 20))
+            monkeypatch.setattr("pylog.topic_changes.merging._OPEN_BYTES", random.choice([1, 1000, 100_000]))
             return [
-                Stream(partition, *each, now=hashes[0], after=hashes[1], max_bytes=1000)
+                Stream(partition, *each, now=hashes[0], after=hashes[1], max_bytes=random.choice([1000, 10_000]))
                 for partition, *each in zip(partitions, starts, ends, strict=True)
             ]
 

@@ -28,9 +28,10 @@ from pylog.partition.partition_log import PartitionLog
 from pylog.topic_changes.keys import KeyHash
 from pylog.topic_changes.merging import Stream, merged
 
-_READ_BYTES = 64 << 20  # of all partitions together, at once
-_READ_BYTES_MIN = 64 << 10  # of one
+_READ_BYTES = 32 << 20  # of all partitions together, at once
+_READ_BYTES_MIN = 16 << 10  # of one
 _STEP_BYTES = 8 << 20  # its records are in memory; a group's position costs reading one again
+_REACHED_BITS = 1 << 17  # to note for a step; with fewer, a group's position costs reading more steps
 
 Progress = Callable[[int], object]
 """Called with the bytes that were copied since the last call."""
@@ -48,7 +49,7 @@ class _Step(NamedTuple):
     bases: Sequence[int]
     """By new partition, its first offset."""
     reached: Sequence[int]
-    """By source, the new partitions that got some of its records, as bits."""
+    """The new partitions that got some of its records, as bits: by source, modulo their number here."""
 
 
 class _Source:
@@ -162,9 +163,15 @@ class TopicCopy:
         for source, stream in zip(self._sources, streams, strict=True):
             source.next_offset = stream.position
         if appended_bytes:
-            self._steps.append(_Step(starts, bases, [stream.reached for stream in streams]))
+            self._steps.append(_Step(starts, bases, self._reached(streams)))
             self._progress(appended_bytes)
         return appended_bytes
+
+    def _reached(self, streams: Sequence[Stream]) -> list[int]:
+        reached = [0] * min(len(streams), max(1, _REACHED_BITS // len(self._targets)))
+        for stream in streams:
+            reached[stream.number % len(reached)] |= stream.reached
+        return reached
 
     def _put(self, encoder: RecordEncoder, record: Record) -> bool:
         try:
@@ -222,8 +229,8 @@ class TopicCopy:
                 rest = step
                 break
             reached = 0
-            for offset, end, bits in zip(committed, then.starts, step.reached, strict=True):
-                reached |= bits if offset < end else 0
+            for source, (offset, end) in enumerate(zip(committed, then.starts, strict=True)):
+                reached |= step.reached[source % len(step.reached)] if offset < end else 0
             wanted = {number for number in self._after.numbers if reached >> number & 1 and number not in found}
             if wanted:
                 found.update(self._found_in(step, then, committed, wanted))
