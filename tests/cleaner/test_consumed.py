@@ -14,7 +14,9 @@ from pylog.consumer.commit_tracker import CommitTracker
 from pylog.consumer.stored_offsets import StoredOffsets
 from pylog.errors import GroupNotFound, LogLocked, NoOffsetForPartition
 from pylog.group.admin import GroupAdmin
+from pylog.group.consumption import Consumption
 from pylog.group.lock import GroupLock
+from pylog.partition.partition_log import PartitionLog
 from pylog.testing.machine import Killed, Machine, Process
 from tests.group.test_power_loss import without_power
 from tests.simulation.actors import ROOT, kill_at
@@ -258,6 +260,30 @@ def test_the_first_offsets_of_a_group_in_an_undecided_transaction_are_not_supers
         producer.commit_transaction()
         assert len(consumer.poll()) == 2
         assert committed(log, "b") == 3
+
+
+def test_commits_of_a_group_that_came_since_the_last_look_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention has made durable what the groups of that look had committed, and waits for no disk under a lock."""
+    machine = begun()
+    is_still_consumed = Consumption.is_still_consumed
+
+    def after_another_has_come(asked: Consumption, partition: PartitionLog, offset: int) -> bool:
+        monkeypatch.undo()
+        process = machine.process()
+        consumer = member(process.open_log(ROOT))
+        while consumer.poll():
+            pass
+        consumer.commit_async()
+        process.kill()
+        assert committed(log, "b") == RECORDS
+        return is_still_consumed(asked, partition, offset)
+
+    monkeypatch.setattr(Consumption, "is_still_consumed", after_another_has_come)
+    with machine.process().open_log(ROOT) as log:
+        log.maintain(["t"])
+        assert log.partition(*TP).earliest_offset == 0
+    with without_power(machine).process().open_log(ROOT) as log:
+        assert committed(log, "b") == 0
 
 
 def test_a_start_does_not_supersede_offsets_that_a_transaction_is_about_to_commit() -> None:

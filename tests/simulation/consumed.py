@@ -108,7 +108,8 @@ def delete_what_is_allowed(actor: Actor) -> None:
     def work() -> None:
         partition = actor.log.partition("t", 0).log
         consumption = actor.log.manager.part(Consumption)
-        partition.delete_before(RECORDS, lambda _: consumption.consumed(partition, durably=False).offset >= RECORDS)
+        consumption.consumed(partition, durably=True)
+        partition.delete_before(RECORDS, lambda _: consumption.is_still_consumed(partition, RECORDS))
 
     actor.attempt(work)
 

@@ -63,6 +63,7 @@ class Consumption(Protocol):
     """Asks the groups. See ``group/consumption.py``."""
 
     def consumed(self, partition: PartitionLog, *, durably: bool) -> _Consumed: ...
+    def is_still_consumed(self, partition: PartitionLog, offset: int) -> bool: ...
 
 
 class Cleaner:
@@ -222,7 +223,7 @@ class Cleaner:
         """With the partition's lock: whether nothing has come in between that keeps a segment."""
         if log_start > state.last_stable_offset:
             return False
-        return config.retention != CONSUMED or log_start <= self._consumption.consumed(partition, durably=False).offset
+        return config.retention != CONSUMED or self._consumption.is_still_consumed(partition, log_start)
 
     # The bound of the whole log
 

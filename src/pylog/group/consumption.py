@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from pylog.group.admin import GroupAdmin
 from pylog.group.truncation import next_offset
@@ -15,6 +17,7 @@ class Consumed(NamedTuple):
 
     offset: int
     held_by: str
+    groups: Sequence[str] = ()
 
 
 class Consumption:
@@ -27,6 +30,16 @@ class Consumption:
 
     def __init__(self, manager: LogManager) -> None:
         self._groups = manager.part(GroupAdmin)
+        self._durable_groups: WeakKeyDictionary[PartitionLog, list[str]] = WeakKeyDictionary()
+
+    def is_still_consumed(self, partition: PartitionLog, offset: int) -> bool:
+        """Whether every group has committed up to ``offset``, as the last call of ``consumed`` with ``durably`` found.
+
+        Takes no lock of another process, so that newer commits may not be durable: a group that has come
+        since then has not consumed anything, for it could lose them.
+        """
+        known, now = self._durable_groups.get(partition, ()), self.consumed(partition, durably=False)
+        return offset <= now.offset and set(now.groups).issubset(known)
 
     def consumed(self, partition: PartitionLog, *, durably: bool) -> Consumed:
         """``durably``: what is returned is on the disk. Else it takes no lock of another process."""
@@ -44,4 +57,5 @@ class Consumption:
                 least = Consumed(min(offset, least.offset), f"group {group!r}")
         if durably and least.offset:
             self._groups.offsets.make_durable()
-        return least
+            self._durable_groups[partition] = groups
+        return least._replace(groups=groups)

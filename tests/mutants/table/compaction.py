@@ -183,10 +183,18 @@ MUTANTS = (
     Mutant(
         "retention does not ask the groups again under the lock",
         "cleaner/cleaner.py",
-        "        return config.retention != CONSUMED or log_start <=",
-        "        return log_start >= 0 or log_start <=",
+        "        return config.retention != CONSUMED or self._consumption",
+        "        return log_start >= 0 or self._consumption",
         "what a group needs that has joined meanwhile is deleted",
         (f"{_RACES}[consumed_and_join]", *_ALSO_LONG),
+    ),
+    Mutant(
+        "what a group that has come meanwhile has committed counts, though it is not durable",
+        "group/consumption.py",
+        " and set(now.groups).issubset(known)",
+        " and known is not None",
+        "its members die, the power fails, and what it has to read again is deleted",
+        (f"{_CONSUMED}::test_commits_of_a_group_that_came_since_the_last_look_may_be_lost",),
     ),
     Mutant(
         "a member returns records before it has committed where its group begins",
