@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,6 @@ from pylog.consumer.commit_tracker import CommitTracker
 from pylog.consumer.stored_offsets import StoredOffsets
 from pylog.errors import GroupNotFound, LogLocked, NoOffsetForPartition
 from pylog.group.admin import GroupAdmin
-from pylog.group.consumption import Consumption
 from pylog.group.lock import GroupLock
 from pylog.partition.partition_log import PartitionLog
 from pylog.testing.machine import Killed, Machine, Process
@@ -265,9 +265,9 @@ def test_the_first_offsets_of_a_group_in_an_undecided_transaction_are_not_supers
 def test_commits_of_a_group_that_came_since_the_last_look_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retention has made durable what the groups of that look had committed, and waits for no disk under a lock."""
     machine = begun()
-    is_still_consumed = Consumption.is_still_consumed
+    delete_before = PartitionLog.delete_before
 
-    def after_another_has_come(asked: Consumption, partition: PartitionLog, offset: int) -> bool:
+    def after_another_has_come(partition: PartitionLog, *arguments: Any) -> int:
         monkeypatch.undo()
         process = machine.process()
         consumer = member(process.open_log(ROOT))
@@ -276,14 +276,14 @@ def test_commits_of_a_group_that_came_since_the_last_look_may_be_lost(monkeypatc
         consumer.commit_async()
         process.kill()
         assert committed(log, "b") == RECORDS
-        return is_still_consumed(asked, partition, offset)
+        return delete_before(partition, *arguments)
 
-    monkeypatch.setattr(Consumption, "is_still_consumed", after_another_has_come)
+    monkeypatch.setattr(PartitionLog, "delete_before", after_another_has_come)
     with machine.process().open_log(ROOT) as log:
-        log.maintain(["t"])
+        assert log.maintain(["t"]).problems == []
         assert log.partition(*TP).earliest_offset == 0
-    with without_power(machine).process().open_log(ROOT) as log:
-        assert committed(log, "b") == 0
+        assert log.maintain(["t"]).problems == []
+        assert log.partition(*TP).earliest_offset == 6
 
 
 def test_a_start_does_not_supersede_offsets_that_a_transaction_is_about_to_commit() -> None:
