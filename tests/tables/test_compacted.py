@@ -53,6 +53,15 @@ def compacted(log: Log, clock: Any, times: int = 2, seconds: float = 2 * KEPT_MS
         clock.sleep(seconds)
 
 
+def with_a_key_whose_tombstone_was_dropped(log: Log, clock: ManualClock, tmp_path: Path) -> None:
+    """A table was saved with key a, which the log does not have any more."""
+    put(log, (b"a", b"1"))
+    with pylog.table(log, "t", directory=tmp_path / "table"):
+        pass
+    put(log, (b"a", None))
+    compacted(log, clock)
+
+
 @pytest.mark.parametrize(("store", "values"), STORES_AND_VALUES)
 @pytest.mark.parametrize("is_open", [True, False])
 def test_a_key_whose_tombstone_is_gone_is_gone(
@@ -86,11 +95,7 @@ def test_a_key_whose_tombstone_is_gone_is_gone(
 def test_so_it_is_if_the_clock_was_set_back_or_the_options_changed_since(
     log: Log, clock: ManualClock, tmp_path: Path, changes: dict[str, Any], set_back_s: int
 ) -> None:
-    put(log, (b"a", b"1"))
-    with pylog.table(log, "t", directory=tmp_path / "table"):
-        pass
-    put(log, (b"a", None))
-    compacted(log, clock)
+    with_a_key_whose_tombstone_was_dropped(log, clock, tmp_path)
     if changes:
         log.alter_topic("t", **changes)
     clock.advance(-set_back_s)
@@ -284,11 +289,7 @@ def test_a_table_begins_again_if_it_cannot_be_told_which_tombstones_are_gone(
     log: Log, clock: ManualClock, tmp_path: Path, left: bytes
 ) -> None:
     """``left`` of the cleaner's checkpoint; nothing: as an earlier build wrote it."""
-    put(log, (b"a", b"1"))
-    with pylog.table(log, "t", directory=tmp_path / "table"):
-        pass
-    put(log, (b"a", None))
-    compacted(log, clock)
+    with_a_key_whose_tombstone_was_dropped(log, clock, tmp_path)
     path = Path(log.partition("t", 0).log.directory.path) / ".cleaner-checkpoint"
     lines = path.read_bytes().splitlines()
     path.write_bytes(left or b"\n".join([lines[0], b"1", lines[2], b""]))
@@ -364,11 +365,7 @@ def test_a_table_that_had_not_read_what_a_recovery_cut_away_needs_the_tombstones
 
 
 def test_a_renamed_topic_still_tells_which_tombstones_are_gone(log: Log, clock: ManualClock, tmp_path: Path) -> None:
-    put(log, (b"a", b"1"))
-    with pylog.table(log, "t", directory=tmp_path / "table"):
-        pass
-    put(log, (b"a", None))
-    compacted(log, clock)
+    with_a_key_whose_tombstone_was_dropped(log, clock, tmp_path)
     log.rename_topic("t", "u")
     with pylog.table(log, "u", directory=tmp_path / "table") as table:
         assert dict(table.items()) == scan(log, "u") == {b"other": b"1"}
