@@ -16,6 +16,7 @@ from pylog.consumer.stored_offsets import StoredOffsets
 from pylog.errors import GroupNotFound, LogLocked, NoOffsetForPartition
 from pylog.group.admin import GroupAdmin
 from pylog.group.lock import GroupLock
+from pylog.group.offsets import OffsetStore
 from pylog.partition.partition_log import PartitionLog
 from pylog.testing.machine import Killed, Machine, Process
 from tests.group.test_power_loss import without_power
@@ -256,9 +257,10 @@ def test_the_first_offsets_of_a_group_in_an_undecided_transaction_are_not_supers
         other.holding(not_decided)
         other.close()
         log.alter_topic("t", retention="consumed")
+        consumer.seek(TP, 0)  # where it began
         assert len(consumer.poll()) == 3
         producer.commit_transaction()
-        assert len(consumer.poll()) == 2
+        assert len(consumer.poll()) == 3
         assert committed(log, "b") == 3
 
 
@@ -284,6 +286,35 @@ def test_commits_of_a_group_that_came_since_the_last_look_may_be_lost(monkeypatc
         assert log.partition(*TP).earliest_offset == 0
         assert log.maintain(["t"]).problems == []
         assert log.partition(*TP).earliest_offset == 6
+
+
+def test_a_member_that_reads_and_leaves_during_the_last_look_of_retention_is_not_overlooked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its group comes between the two looks, and begins within the second one."""
+    machine = begun()
+    delete_before, settled_in = PartitionLog.delete_before, OffsetStore.settled_in
+    process = machine.process()
+    other = process.open_log(ROOT)
+
+    def after_another_has_joined(partition: PartitionLog, *arguments: Any) -> int:
+        consumer = member(other, "none")
+
+        def reads_and_leaves(offsets: OffsetStore, topic: str) -> object:
+            found = settled_in(offsets, topic)
+            monkeypatch.undo()
+            consumer.seek(TP, 0)
+            assert len(consumer.poll()) == 3
+            consumer.close()
+            return found
+
+        monkeypatch.setattr(OffsetStore, "settled_in", reads_and_leaves)
+        return delete_before(partition, *arguments)
+
+    monkeypatch.setattr(PartitionLog, "delete_before", after_another_has_joined)
+    assert maintained(machine) == 0
+    assert committed(other, "b") == 0
+    assert "b" in other.groups()
 
 
 def test_a_start_does_not_supersede_offsets_that_a_transaction_is_about_to_commit() -> None:

@@ -178,7 +178,7 @@ MUTANTS = (
         "        commits = self._groups.offsets.settled_in(topic)\n",
         "        commits = self._groups.offsets.settled_in(topic)\n        members_of = self._groups.reading(topic)\n",
         "a member that begins and leaves in between is overlooked, and what its group has not committed is deleted",
-        (f"{_RACES}[consumed_and_leave]", *_ALSO_LONG),
+        (_CONSUMED,),
     ),
     Mutant(
         "retention does not ask the groups again under the lock",
