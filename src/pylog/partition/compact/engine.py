@@ -7,7 +7,7 @@ that nothing reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -192,16 +192,17 @@ class _Compaction:
         keys = KeyMap(memory_bytes, self._secret, part.first_dirty)
         transactions = TransactionsInOrder(self._aborted(part.first_dirty))
         for segment in part.dirty:
-            for view in self._views(segment):
-                if (
-                    transactions.judge(view).is_unneeded
-                    or view.header.is_control
-                    or view.last_offset < part.first_dirty
-                ):
-                    continue
-                end = put_keys(keys, view)
-                if end <= view.last_offset:  # inside a batch only if its keys alone are too many
-                    return keys, view.base_offset if view.base_offset > part.first_dirty else end
+            with closing(self._views(segment)) as views:
+                for view in views:
+                    if (
+                        transactions.judge(view).is_unneeded
+                        or view.header.is_control
+                        or view.last_offset < part.first_dirty
+                    ):
+                        continue
+                    end = put_keys(keys, view)
+                    if end <= view.last_offset:  # inside a batch only if its keys alone are too many
+                        return keys, view.base_offset if view.base_offset > part.first_dirty else end
         return keys, part.end
 
     # The second pass
@@ -219,11 +220,12 @@ class _Compaction:
     def _stays(self, segment: ClosedSegment, rules: Rules, transactions: TransactionsInOrder) -> _Counts | None:
         """The counts of a segment of which nothing changes; None, at the first change, for another."""
         kept, ahead = 0, transactions.copy()
-        for view in self._all_views([segment]):
-            cleaned = clean(view, ahead.judge(view), rules)
-            if cleaned.batch is not view.buffer:
-                return None
-            kept += cleaned.kept
+        with closing(self._all_views([segment])) as views:
+            for view in views:
+                cleaned = clean(view, ahead.judge(view), rules)
+                if cleaned.batch is not view.buffer:
+                    return None
+                kept += cleaned.kept
         transactions.follow(ahead)
         return _Counts(kept, 0, segment.size_bytes, 1)
 
@@ -253,13 +255,14 @@ class _Compaction:
         remove_unfinished(directory.filesystem, directory.path, (DELETED,))
         return _Counts(kept, dropped, size_bytes, 1)
 
-    # Reading
+    # Reading. Who leaves a loop over a generator closes it: an interrupt while Python does so by itself would be lost.
 
-    def _all_views(self, group: Iterable[ClosedSegment]) -> Iterator[BatchView]:
+    def _all_views(self, group: Iterable[ClosedSegment]) -> Generator[BatchView, None, None]:
         for segment in group:
-            for view in self._views(segment):
-                self._check_process()
-                yield view
+            with closing(self._views(segment)) as views:
+                for view in views:
+                    self._check_process()
+                    yield view
         self._check_process()
 
     def _check_process(self) -> None:
@@ -270,9 +273,10 @@ class _Compaction:
                 f"{path} was being compacted when a signal handler forked; the child must not continue", path=path
             )
 
-    def _views(self, segment: ClosedSegment) -> Iterator[BatchView]:
+    def _views(self, segment: ClosedSegment) -> Generator[BatchView, None, None]:
         """``CorruptRecord``."""
-        return chain.from_iterable(batches_of(self._directory, segment.base, segment.end, segment.size_bytes))
+        with closing(batches_of(self._directory, segment.base, segment.end, segment.size_bytes)) as batches:
+            yield from chain.from_iterable(batches)
 
     def _aborted(self, offset: int) -> Iterator[AbortedTransaction]:
         """The aborted transactions whose markers are at or after ``offset``, in whatever segment, as readers see them.

@@ -7,7 +7,7 @@ producers, transactions and offsets stay as they were. A crash leaves each segme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from itertools import pairwise
 from typing import NamedTuple
@@ -166,13 +166,14 @@ class _Erasure:
         has_some = False
         self._read += 1
         try:
-            for view in self._views(segment):
-                if not may_hold(view, self._keys):
-                    continue
-                for taken in split(view, self._keys, segment.end).taken:
-                    if not (self._tombstones and taken.is_bare):
-                        self._found.add(taken.key)
-                    has_some = True
+            with closing(self._views(segment)) as views:
+                for view in views:
+                    if not may_hold(view, self._keys):
+                        continue
+                    for taken in split(view, self._keys, segment.end).taken:
+                        if not (self._tombstones and taken.is_bare):
+                            self._found.add(taken.key)
+                        has_some = True
         except own(CorruptRecord, MissingCodec) as error:
             self._unread = self._unread or error
             return False
@@ -199,13 +200,14 @@ class _Erasure:
         records = 0
         with closing(CleanedSegment(directory, segment.base, directory.settings(), self._check_process)) as copy:
             try:
-                for view in self._views(segment):
-                    left = split(view, keys, end) if may_hold(view, keys) else None
-                    if left is None or not left.taken:
-                        copy.add(view.buffer)
-                        continue
-                    copy.add(_without(view, left))
-                    records += len(left.taken)
+                with closing(self._views(segment)) as views:
+                    for view in views:
+                        left = split(view, keys, end) if may_hold(view, keys) else None
+                        if left is None or not left.taken:
+                            copy.add(view.buffer)
+                            continue
+                        copy.add(_without(view, left))
+                        records += len(left.taken)
             except own(CorruptRecord, MissingCodec) as error:
                 self._unread = self._unread or error
                 records = 0
@@ -242,14 +244,16 @@ class _Erasure:
         if state.written_end:  # else its file may not be there yet: a roll publishes it first
             yield _Segment(state.active_base, state.log_end_offset, state.written_end, True)
 
-    def _views(self, segment: _Segment) -> Iterator[BatchView]:
-        """``CorruptRecord``."""
+    def _views(self, segment: _Segment) -> Generator[BatchView, None, None]:
+        """Close it. ``CorruptRecord``."""
         is_closed = not segment.is_active
-        for views in batches_of(self._directory, segment.base, segment.end, segment.size_bytes, closed=is_closed):
-            self._check_process()
-            yield from views
-            if self._progress is not None:
-                self._progress(sum(view.header.size_bytes for view in views))
+        found = batches_of(self._directory, segment.base, segment.end, segment.size_bytes, closed=is_closed)
+        with closing(found):
+            for views in found:
+                self._check_process()
+                yield from views
+                if self._progress is not None:
+                    self._progress(sum(view.header.size_bytes for view in views))
         self._check_process()
 
     def _check_process(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 
 from pylog.codec.batch import BatchView
@@ -16,10 +16,10 @@ from pylog.segment import SegmentReader
 
 def batches_of(
     directory: PartitionDirectory, base: int, end: int, size_bytes: int, *, closed: bool = True
-) -> Iterator[Sequence[BatchView]]:
+) -> Generator[Sequence[BatchView], None, None]:
     """The batches, checked, some at a time. The segment ends before the offset ``end``, and at ``size_bytes`` of its file.
 
-    ``CorruptRecord``, also if it has fewer offsets; ``FileNotFoundError`` if it was deleted.
+    Who leaves it early closes it. ``CorruptRecord``, also if it has fewer offsets; ``FileNotFoundError`` if it was deleted.
     """
     reader = SegmentReader(
         directory.filesystem, directory.path, base, closed=closed, home=directory.home, end_offset=end,
