@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import re
 import sys
 from collections.abc import Collection, Iterator
@@ -409,10 +410,14 @@ def test_what_writes_is_found_where_it_is_not_for(file: str, source: str, compla
     assert complaint in found
 
 
+@functools.cache
+def names_of_files() -> set[str]:
+    return {Path(file).name for file in FILES} | {file.name for file in TESTS.rglob("*.py")} | {"setup.py"}
+
+
 def missing_files(source: str) -> set[str]:
     """The Python files that a source names and that neither the package nor its tests have."""
-    names = {Path(file).name for file in FILES} | {file.name for file in TESTS.rglob("*.py")} | {"setup.py"}
-    return {*re.findall(r"\b\w+\.(?:pyx?|pxi)\b", source)} - names
+    return {*re.findall(r"\b\w+\.(?:pyx?|pxi)\b", source)} - names_of_files()
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -6,6 +6,7 @@ the names count too: a word of one must not be a metaphor that was once used her
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import tokenize
@@ -98,6 +99,7 @@ NAMES = [
 ]
 
 
+@functools.cache
 def pattern(rule: Rule) -> re.Pattern[str]:
     """Whole words, in upper or lower case, with any blanks, line ends and marks of a comment in between."""
     return re.compile(r"\b" + rule.phrase.replace(" ", r"[\s#*>]+") + r"\b", re.IGNORECASE)
@@ -121,13 +123,20 @@ def words_of(name: str) -> str:
     return "_".join(re.findall("[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+", name)).lower()
 
 
+@functools.cache
+def broken_rules(found: str) -> list[Name]:
+    def breaks(rule: Name) -> bool:
+        text = found.removeprefix("_") if rule.words.startswith("^") else words_of(found)
+        return re.search(f"(?:^|_)(?:{rule.words})(?:_|$)", text) is not None
+
+    return [rule for rule in NAMES if breaks(rule)]
+
+
 def findings_in_names(source: str, name: str = "text") -> Iterator[str]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        found = token.string
-        for rule in NAMES if token.type == tokenize.NAME else ():
-            is_whole = rule.words.startswith("^")
-            if re.search(f"(?:^|_)(?:{rule.words})(?:_|$)", found.removeprefix("_") if is_whole else words_of(found)):
-                yield f"{name}:{token.start[0]}: {found}; write: {rule.instead}"
+        if token.type == tokenize.NAME:
+            for rule in broken_rules(token.string):
+                yield f"{name}:{token.start[0]}: {token.string}; write: {rule.instead}"
 
 
 @pytest.mark.parametrize("document", [pytest.param(path, id=str(path.relative_to(PROJECT))) for path in documents()])

@@ -51,6 +51,7 @@ def length_of(name: str, ignores_case: bool) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ignores_case", [False, True])
+@pytest.mark.one_in(2)
 def test_every_id_is_refused_or_has_one_path_of_its_own(tmp_path: Path, seed: int, ignores_case: bool) -> None:
     """Also to a filesystem that takes capitals for the same letters."""
     root = str(tmp_path / "log")

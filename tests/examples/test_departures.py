@@ -47,6 +47,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Complete
 
 @pytest.mark.processes
 @pytest.mark.slow
+@pytest.mark.one_in(2)
 def test_a_small_run_agrees_with_pandas_and_draws_the_plot(
     small: tuple[subprocess.CompletedProcess[str], Path],
 ) -> None:

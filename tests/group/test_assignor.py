@@ -44,6 +44,7 @@ def owners(target: Target) -> dict[TopicPartition, str]:
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(groups())
+@pytest.mark.one_in(4)
 def test_every_partition_goes_to_one_member_that_wants_it(
     name: str, group: tuple[dict[str, int], dict[str, Share]]
 ) -> None:

@@ -290,6 +290,7 @@ def commit_and_delete(first: bool, by_hand: bool, then: str, strategy: Strategy)
 
 @pytest.mark.parametrize("then", ["create", ""])
 @pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.one_in(2)
 def test_no_commit_comes_after_the_tombstone_in_any_order(by_hand: bool, then: str) -> None:
     assert in_all_orders(partial(commit_and_delete, False, by_hand, then), 1) > 10
 

@@ -266,6 +266,7 @@ def test_a_kill_at_any_step_leaves_a_group_that_goes_on(begin: Any, share: float
 
 
 @every_interrupted
+@pytest.mark.one_in(4)
 def test_a_refusal_or_interrupt_at_any_step_leaves_a_group_that_goes_on(begin: Any) -> None:
     for at in count():
         step, wrong = Interruption(begin).run(at, lambda _victim, _step: None)

@@ -69,6 +69,7 @@ def expected(directory: Path, wanted: list[int] = WANTED) -> list[int | None]:
     return [next((offset for offset, at in enumerate(TIMES) if at >= least), behind) for least in wanted]
 
 
+@pytest.mark.one_in(4)
 def test_a_time_index_with_any_bit_flipped(laid_out: Path) -> None:
     index, right = file_of(laid_out, 0, ".timeindex"), expected(laid_out, SOME)
     good = index.read_bytes()
@@ -105,6 +106,7 @@ def test_a_time_index_of_any_entries(laid_out: Path, entries: list[tuple[int, in
 
 
 @pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.one_in(2)
 def test_a_time_index_of_kafkas_with_any_bit_flipped(tmp_path: Path, closed: bool) -> None:
     """There the index is relied on, if its batch agrees."""
     directory = lay_out(tmp_path / "t-0", closed=closed)

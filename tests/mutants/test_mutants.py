@@ -57,7 +57,10 @@ def test_a_mutant_whose_place_has_moved_says_what_to_do() -> None:
 @pytest.mark.processes
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("share", [1 / 24, pytest.param(1, marks=pytest.mark.engine)], ids=["some", "all"])
+@pytest.mark.parametrize(
+    "share",
+    [pytest.param(1 / 24, marks=pytest.mark.one_in(2), id="some"), pytest.param(1, marks=pytest.mark.engine, id="all")],
+)
 def test_every_mutant_is_caught_and_without_one_the_tests_pass(share: float, seed: int) -> None:
     some = [mutant.name for mutant in Random(seed).sample(MUTANTS, int(len(MUTANTS) * share))]
     chosen = {mutant.name for mutant in MUTANTS if any(name in mutant.name for name in some)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -24,6 +25,7 @@ from pylog.partition.commit_slots import CommitState
 from pylog.partition.compact.engine import IS_BUSY, compact, planned
 from pylog.partition.compact.options import CompactionOptions
 from pylog.partition.compact.plan import ClosedSegment, groups, plan
+from pylog.segment import SegmentReader
 from pylog.testing.manual_clock import ManualClock
 from tests.partition.logs import START_MS, append_encoded, flip, marker, open_partition, problems
 from tests.storage.filesystems import Faulty, OtherBoot
@@ -203,6 +205,37 @@ def test_keys_that_do_not_fit_are_taken_in_parts(tmp_path: Path, memory_bytes: i
     assert [record.offset for record in partition.scan()] == [*range(90, 120)]
     assert (report.passes > 1) is (memory_bytes < 16 * 34)
     assert (report.records_kept, report.records_dropped) == (30, 90)
+
+
+@pytest.mark.parametrize(("memory_bytes", "batches"), [(48, 3), (1 << 16, 12)], ids=["memory is full", "it changes"])
+def test_an_interrupt_while_a_segment_is_left_early_reaches_the_caller(
+    tmp_path: Path, memory_bytes: int, batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python closes a generator by itself, and drops what is raised meanwhile."""
+    close, closed = SegmentReader.close, itertools.count()
+
+    def interrupted(reader: SegmentReader) -> None:
+        close(reader)
+        if next(closed) == at:
+            raise KeyboardInterrupt
+
+    at = 0
+    while True:
+        partition = open_partition(tmp_path / f"t-{at}")
+        for number in range(12):
+            partition.append([ProducerRecord(b"v", key=b"%d" % (number % 6))])
+            if number % batches == batches - 1:
+                partition.log.roll()
+        partition.log.sync(12)
+        closed = itertools.count()
+        with monkeypatch.context() as patched:
+            patched.setattr(SegmentReader, "close", interrupted)
+            try:
+                compact(partition.log, CompactionOptions(memory_bytes=memory_bytes))
+                break
+            except KeyboardInterrupt:
+                at += 1
+    assert at == next(closed) >= 3
 
 
 def test_a_second_process_does_not_compact_at_the_same_time(tmp_path: Path) -> None:

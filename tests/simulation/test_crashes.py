@@ -16,7 +16,7 @@ from tests.simulation.workloads import (
     rolls,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_in(4)]
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
 
 every_workload = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
 

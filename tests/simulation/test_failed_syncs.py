@@ -97,6 +97,7 @@ def test_no_file_of_a_segment_is_synced_again_after_it_failed(behaviour: str) ->
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@pytest.mark.one_in(3)
 def test_slots_that_a_failed_sync_took_back_are_put_back(behaviour: str) -> None:
     machine = Machine()
     log = with_a_closed_segment(machine)

@@ -20,7 +20,7 @@ from tests.simulation.races import (
     systematically,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_in(4)]
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
 
 
 @pytest.mark.parametrize("first", OPERATIONS)

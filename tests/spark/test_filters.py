@@ -352,6 +352,7 @@ def hours_of_a_sink(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "hours_of_a_sink",
     ],
 )
+@pytest.mark.one_in(4)
 def test_a_hundredth_of_the_time_is_read_from_few_of_the_bytes(
     made: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, percent: int
 ) -> None:

@@ -455,6 +455,7 @@ def test_generated_histories_of_a_right_log_have_no_anomaly(seed: int) -> None:
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.__name__)
+@pytest.mark.one_in(4)
 def test_one_defect_in_a_clean_history_is_always_caught(defect: Defect, seed: int) -> None:
     tried = 0
     for number in range(200):

@@ -177,6 +177,7 @@ def sent(record: Record) -> int:
 
 
 @pytest.mark.parametrize("run", range(6))
+@pytest.mark.one_in(2)
 def test_random_histories_keep_the_order_of_each_key_and_the_positions_of_groups(
     tmp_log_dir: Path, seed: int, run: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

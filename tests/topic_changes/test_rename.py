@@ -257,6 +257,7 @@ def test_directories_of_no_topic_at_the_new_name_are_moved_aside(tmp_log_dir: Pa
         pytest.param(partial(for_every_power_loss, at_most=6), id="power", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.one_in(2)
 def test_a_kill_or_a_power_loss_at_any_step_leaves_the_old_or_the_new_name(
     for_every: Callable[..., int], seed: int
 ) -> None:

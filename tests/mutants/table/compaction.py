@@ -64,8 +64,8 @@ MUTANTS = (
     Mutant(
         "aborted records count as the newest of their keys",
         "partition/compact/engine.py",
-        "                    transactions.judge(view).is_unneeded\n                    or view.header.is_control\n",
-        "                    (transactions.judge(view) and False)\n                    or view.header.is_control\n",
+        "                        transactions.judge(view).is_unneeded\n                        or view.header.is_control\n",
+        "                        (transactions.judge(view) and False)\n                        or view.header.is_control\n",
         "the committed record of the key is dropped, and nothing is left of the key",
         (_ENDS,),
     ),

@@ -11,8 +11,8 @@ MUTANTS = (
     Mutant(
         "an erased batch loses its header, too",
         _ENGINE,
-        "                    copy.add(_without(view, left))\n",
-        "                    if left.kept:\n                        copy.add(_without(view, left))\n",
+        "                        copy.add(_without(view, left))\n",
+        "                        if left.kept:\n                            copy.add(_without(view, left))\n",
         "the numbers of its producer are lost, and offsets at the end of a segment are missing",
         (f"{_TESTS}::test_an_emptied_batch_keeps_its_offsets_and_its_producers_numbers",),
     ),

@@ -255,7 +255,7 @@ class _Compaction:
         remove_unfinished(directory.filesystem, directory.path, (DELETED,))
         return _Counts(kept, dropped, size_bytes, 1)
 
-    # Reading. Who leaves a loop over a generator closes it: an interrupt while Python does so by itself would be lost.
+    # Reading. A loop that leaves early closes its generator: Python would lose an interrupt that comes while it does.
 
     def _all_views(self, group: Iterable[ClosedSegment]) -> Generator[BatchView, None, None]:
         for segment in group:

@@ -19,7 +19,8 @@ def batches_of(
 ) -> Generator[Sequence[BatchView], None, None]:
     """The batches, checked, some at a time. The segment ends before the offset ``end``, and at ``size_bytes`` of its file.
 
-    Who leaves it early closes it. ``CorruptRecord``, also if it has fewer offsets; ``FileNotFoundError`` if it was deleted.
+    A loop that leaves early closes it. ``CorruptRecord``, also if it has fewer offsets;
+    ``FileNotFoundError`` if it was deleted.
     """
     reader = SegmentReader(
         directory.filesystem, directory.path, base, closed=closed, home=directory.home, end_offset=end,
