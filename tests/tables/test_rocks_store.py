@@ -159,6 +159,6 @@ if os.fork() == 0:
 assert os.waitstatus_to_exitcode(os.wait()[1]) == 3
 print(len(table), len(list(found)))
 """
-    env = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    env = {**os.environ, "PYTHONWARNINGS": "ignore", "PYLOG_PURE_PYTHON": "1"}  # so modules are freed at the end
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=env)
     assert run.stdout.split() == [str(KEYS), str(KEYS - 1)], run.stderr

@@ -51,6 +51,9 @@ class RocksStore:
 
         ``ForkedHandle`` in a child of a process that has used RocksDB: its threads are missing there.
         """
+        from pylog.storage.never_freed import never_free  # ctypes; a child imports nothing right after the fork
+
+        self._never_free = never_free
         self._rocks = rocks = _package()
         if not _USED_IN:
             _USED_IN.append(process_id)
@@ -192,9 +195,12 @@ class RocksStore:
             self._asked(self._db.close)
 
     def abandon(self) -> None:
-        """See ``Store``. The database's threads are not in the child, so closing it would wait forever."""
-        _OF_PARENTS.append(self._db)
-        _OF_PARENTS.extend(scan.end() for scan in self._scans)
+        """See ``Store``. The database's threads are not in the child, so closing it would wait forever.
+
+        So would freeing it.
+        """
+        for found in (self._db, *(iterator for scan in self._scans for iterator in scan.end())):
+            self._never_free(found)
 
     def _asked(self, work: Callable[[], T]) -> T:
         """What ``work`` returns. ``StorageError`` for RocksDB's errors, ``CorruptSegment`` for bad bytes."""
@@ -272,7 +278,6 @@ class _Scan:
         return found
 
 
-_OF_PARENTS: list[Any] = []
 _USED_IN: list[int] = []
 
 
