@@ -100,8 +100,8 @@ class Reader:
         self.counts["reads"] += 1
         try:
             records = partition.read(offset, **bounds)
-        except OffsetOutOfRange:
-            self.check_out_of_range(partition, offset)
+        except OffsetOutOfRange as error:
+            self.check_out_of_range(error, offset)
             return
         self.check([(record.offset, record.value) for record in records], offset)
         if offset >= first and offset + KEYS < partition.latest_offset and partition.topic != DELETED:
@@ -115,8 +115,8 @@ class Reader:
                 seen.append((record.offset, record.value))
                 if len(seen) == 500:
                     break
-        except OffsetOutOfRange:
-            self.check_out_of_range(partition, seen[-1][0] + 1 if seen else offset)
+        except OffsetOutOfRange as error:
+            self.check_out_of_range(error, seen[-1][0] + 1 if seen else offset)
         self.check(seen, offset)
 
     def poll(self, partition: Partition, offset: int) -> None:
@@ -139,11 +139,13 @@ class Reader:
             before = at
         self.counts["records"] += len(records)
 
-    def check_out_of_range(self, partition: Partition, offset: int) -> None:
-        """It was, if it is still: the start only rises. What is after the end may be there by now."""
+    def check_out_of_range(self, error: OffsetOutOfRange, offset: int) -> None:
+        """By the bounds that it names, which the log had: both only rise."""
         self.counts["out of range"] += 1
-        is_before = offset < partition.earliest_offset
-        assert is_before or offset > partition.latest_offset - 40, f"{partition.topic} holds offset {offset}"
+        partition = self.log.partition(error.topic, 0)
+        assert not error.earliest <= offset <= error.latest, f"{error}, but it was read from {offset} on"
+        assert error.earliest <= partition.earliest_offset
+        assert error.latest <= partition.latest_offset, f"{error}, but it holds less"
 
 
 def test_a_reader_finds_valid_records_or_is_out_of_range_while_others_delete_and_compact(
