@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -73,16 +74,17 @@ def circles(graph: Graph) -> list[list[str]]:
     return found
 
 
-SOURCES = {str(file.relative_to(PACKAGE)): file.read_text() for file in PACKAGE.rglob("*.py")}
-GRAPH = import_graph(SOURCES)
+@functools.cache
+def graph_of_the_package() -> Graph:
+    return import_graph({str(file.relative_to(PACKAGE)): file.read_text() for file in PACKAGE.rglob("*.py")})
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    expect_none(map(" -> ".join, circles(GRAPH)), CUT_IT)
+    expect_none(map(" -> ".join, circles(graph_of_the_package())), CUT_IT)
 
 
 def test_no_room_imports_itself_by_way_of_others() -> None:
-    expect_none(map(" -> ".join, circles(between_rooms(GRAPH))), CUT_IT)
+    expect_none(map(" -> ".join, circles(between_rooms(graph_of_the_package()))), CUT_IT)
 
 
 def test_a_circle_is_found_wherever_its_imports_stand() -> None:
