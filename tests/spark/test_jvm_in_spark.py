@@ -227,6 +227,46 @@ def test_a_query_reads_what_there_is_when_it_starts(jvm: SparkSession, log: Log)
     assert frame.count() == 1
 
 
+def test_what_a_frame_has_collected_it_collects_again(jvm: SparkSession, log: Log) -> None:
+    """Spark keeps the plan of a frame; ``count`` makes another one."""
+    log.create_topic("orders")
+    frame = load(jvm, log.path).select("offset")
+    assert frame.collect() == []
+    log.partition("orders", 0).append([ProducerRecord(b"one")], acks=1)
+    assert (frame.collect(), frame.count(), frame.where("true").count()) == ([], 1, 1)
+    assert load(jvm, log.path).select("offset").collect() == [(0,)]
+
+
+# SQL
+
+
+def test_a_log_is_a_table_of_sparks_catalog_and_stays_when_that_is_dropped(jvm: SparkSession, orders: Path) -> None:
+    """Spark gives its table's properties with the options."""
+    jvm.sql(f"CREATE TABLE by_path USING `pylog-jvm` OPTIONS (path '{orders}', subscribe 'orders')")
+    jvm.sql(f"CREATE TABLE by_location USING `pylog-jvm` LOCATION '{orders}'")
+    jvm.catalog.createTable("by_name", path=str(orders), source="pylog-jvm", subscribePattern="pay.*")
+    for table, count in (("by_path", RECORDS), ("by_location", RECORDS + 1), ("by_name", 1)):
+        assert jvm.sql(f"SELECT count(*) FROM {table}").collect() == [(count,)]
+        assert len(jvm.sql(f"SELECT value FROM {table} WHERE partition < 9").collect()) == count
+        assert "writes nothing" in message(lambda table=table: jvm.sql(f"INSERT INTO {table} SELECT * FROM {table}"))
+        jvm.sql(f"DROP TABLE {table}")
+    assert load(jvm, orders).count() == RECORDS + 1
+    create = f"CREATE TABLE wrong USING `pylog-jvm` OPTIONS (path '{orders}', subscibe 'orders')"
+    assert "no option 'subscibe'; did you mean 'subscribe'?" in message(lambda: jvm.sql(create))
+
+
+def test_a_table_of_the_other_format_would_have_no_options(jvm: SparkSession, orders: Path) -> None:
+    for given in (f"OPTIONS (path '{orders}')", f"LOCATION '{orders}'"):
+        assert "CREATE TEMPORARY VIEW" in message(
+            lambda given=given: jvm.sql(f"CREATE TABLE wrong USING pylog {given}")
+        )
+    for kind in ("pylog", "`pylog-jvm`"):
+        jvm.sql(
+            f"CREATE OR REPLACE TEMPORARY VIEW payments USING {kind} OPTIONS (path '{orders}', subscribe 'payments')"
+        )
+        assert jvm.sql("SELECT value FROM payments").collect() == [(b"paid",)]
+
+
 # Errors
 
 
@@ -259,6 +299,10 @@ def test_streams_and_writes_are_for_the_other_format(jvm: SparkSession, orders: 
     assert "does not support streamed reading" in message(lambda: jvm.readStream.format("pylog-jvm").load(str(orders)))
     write = load(jvm, orders).select("value").write.format("pylog-jvm").mode("append")
     assert 'writes nothing: use format("pylog")' in message(lambda: write.save(str(orders)))
+    for frame, options in (("SELECT 'a' AS value", {"topic": "orders"}), ("SELECT 'a' AS value", {})):
+        for mode in ("append", "overwrite"):
+            write = jvm.sql(frame).write.format("pylog-jvm").mode(mode).options(**options)
+            assert 'use format("pylog")' in message(lambda write=write: write.save(str(orders)))
 
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 0.9])
@@ -277,7 +321,7 @@ def test_a_flipped_bit_fails_rows_and_counts_with_its_place(jvm: SparkSession, l
 def test_headers_are_trusted_unless_an_option_forbids_it(jvm: SparkSession, log: Log) -> None:
     log.create_topic("orders")
     log.partition("orders", 0).log.append_batch(batch_of(gzip.compress(b"no records"), 5, attributes=GZIP))
-    distrusting = load(jvm, log.path, trustHeaders=False)
+    distrusting = load(jvm, log.path, trustHeaders=" False ")
     assert "aggregates [count(*)]" in plan_of(distrusting.groupBy().count())
     assert load(jvm, log.path).count() == 5
     assert load(jvm, log.path).select("topic").collect() == [("orders",)] * 5

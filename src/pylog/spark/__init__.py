@@ -4,7 +4,7 @@
     source/         reads: the driver plans a query or stream, executors read its ranges
     sink/           writes: tasks stage batches, the driver appends them in one transaction
     jvm/            reads batches in Java: ``format("pylog-jvm")``, planned by source/
-    session.py      a Spark session that has both formats
+    session.py      a Spark session with the jar of jvm/
 
 A reading executor needs only the package and read permission: no lock, no write. The names here
 are imported at first use: the planner of jvm/ does without pyspark and pyarrow.

@@ -1,4 +1,4 @@
-"""A Spark session with pylog's formats, and the jar of one of them."""
+"""A Spark session that has ``format("pylog-jvm")``, and the jar of that format."""
 
 from __future__ import annotations
 

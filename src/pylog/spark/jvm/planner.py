@@ -22,9 +22,18 @@ from typing import Any, BinaryIO
 from pylog.errors import ConfigError, PylogError
 from pylog.interrupts import own
 from pylog.spark.jvm.pieces import Fields, Pieces
+from pylog.spark.sink.options import SUPPORTED as OF_THE_SINK
 from pylog.spark.source.directory import LogDirectory
 from pylog.spark.source.filters import Condition, Microseconds, Wanted
-from pylog.spark.source.options import TRUST_HEADERS, SourceOptions, boolean
+from pylog.spark.source.options import (
+    AGAIN_OF_TABLES,
+    OF_TABLES,
+    SUPPORTED,
+    TRUST_HEADERS,
+    SourceOptions,
+    boolean,
+    is_of_a_table,
+)
 from pylog.spark.source.plan import plan
 from pylog.spark.source.splits import coalesce
 
@@ -95,8 +104,17 @@ _ANSWERS: dict[str, Callable[[Fields], Fields]] = {"describe": _describe, "filte
 def _options(question: Fields) -> SourceOptions:
     """The options. ``ConfigError`` also for those that the Java reader lacks."""
     given = {name.lower(): value for name, value in question["options"].items()}
+    if is_of_a_table(given):
+        given = {
+            name: value
+            for name, value in given.items()
+            if name not in OF_TABLES and not name.startswith(AGAIN_OF_TABLES)
+        }
     boolean(given, TRUST_HEADERS, default=True)  # for the Java reader, and checked here
     given.pop(TRUST_HEADERS.lower(), None)
+    for option in OF_THE_SINK:
+        if option.lower() in given and option not in SUPPORTED:
+            raise ConfigError(f"option {option!r} is for writing: {_INSTEAD}", option=option)
     options = SourceOptions.parse(given)
     for option, is_set in (
         ("failOnDataLoss=false", not options.fail_on_data_loss),

@@ -39,6 +39,9 @@ SUPPORTED = (
 OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay")
 FOR_A_BROKER = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix")
+# What a table of Spark's catalog has beside its options: PROP_* in org.apache.spark.sql.connector.catalog.TableCatalog.
+OF_TABLES = ("collation", "comment", "external", "is_managed_location", "location", "owner", "provider")
+AGAIN_OF_TABLES = "option."  # before the name of an option, which is there without it, too
 TRUST_HEADERS = "trustHeaders"  # of format("pylog-jvm") alone: here every record is decoded
 
 SPLIT_BYTES = 512 << 20
@@ -134,7 +137,18 @@ class SourceOptions:
             raise error from None
 
 
+def is_of_a_table(given: Mapping[str, str]) -> bool:
+    """Whether Spark made these options (names in lower case) for a table of its catalog."""
+    return "provider" in given
+
+
 def _refuse_others(given: Mapping[str, str]) -> None:
+    if is_of_a_table(given):
+        raise ConfigError(
+            "PySpark gives a Python source no options of a table: CREATE TEMPORARY VIEW ... USING pylog OPTIONS (...), or "
+            "CREATE TABLE ... USING `pylog-jvm`",
+            option="provider",
+        )
     others = sorted(given.keys() - {name.lower() for name in SUPPORTED})
     refuse_a_brokers(others, "the log is read from 'path'")
     for name in others:

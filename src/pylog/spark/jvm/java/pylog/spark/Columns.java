@@ -92,6 +92,7 @@ final class Columns {
             + field.dataType().simpleString()
             + "; there are "
             + there.simpleString()
-            + (includeHeaders ? "" : " (and headers with includeHeaders=true)"));
+            + (includeHeaders ? "" : " (and headers with includeHeaders=true)")
+            + "; to write, use format(\"pylog\")");
   }
 }

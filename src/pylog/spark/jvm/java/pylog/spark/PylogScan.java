@@ -87,7 +87,8 @@ final class PylogScan implements Scan, Batch, SupportsReportStatistics {
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    boolean trustHeaders = options.getBoolean("trustHeaders", true); // the planner has checked it
+    String given = options.getOrDefault("trustHeaders", "true"); // the planner has checked it
+    boolean trustHeaders = given.strip().equalsIgnoreCase("true");
     return new ReaderFactory(new Wanted(columns), aggregates, trustHeaders);
   }
 
