@@ -195,10 +195,7 @@ class RocksStore:
             self._asked(self._db.close)
 
     def abandon(self) -> None:
-        """See ``Store``. The database's threads are not in the child, so closing it would wait forever.
-
-        So would freeing it.
-        """
+        """See ``Store``. The database's threads are not in the child, so closing or freeing it would wait forever."""
         for found in (self._db, *(iterator for scan in self._scans for iterator in scan.end())):
             self._never_free(found)
 

@@ -245,7 +245,7 @@ class _Erasure:
             yield _Segment(state.active_base, state.log_end_offset, state.written_end, True)
 
     def _views(self, segment: _Segment) -> Generator[BatchView, None, None]:
-        """Close it. ``CorruptRecord``."""
+        """A loop that leaves early closes it. ``CorruptRecord``."""
         is_closed = not segment.is_active
         found = batches_of(self._directory, segment.base, segment.end, segment.size_bytes, closed=is_closed)
         with closing(found):

@@ -25,15 +25,7 @@ from pylog.spark.jvm.pieces import Fields, Pieces
 from pylog.spark.sink.options import SUPPORTED as OF_THE_SINK
 from pylog.spark.source.directory import LogDirectory
 from pylog.spark.source.filters import Condition, Microseconds, Wanted
-from pylog.spark.source.options import (
-    AGAIN_OF_TABLES,
-    OF_TABLES,
-    SUPPORTED,
-    TRUST_HEADERS,
-    SourceOptions,
-    boolean,
-    is_of_a_table,
-)
+from pylog.spark.source.options import SUPPORTED, TRUST_HEADERS, SourceOptions, boolean, without_properties
 from pylog.spark.source.plan import plan
 from pylog.spark.source.splits import coalesce
 
@@ -103,13 +95,7 @@ _ANSWERS: dict[str, Callable[[Fields], Fields]] = {"describe": _describe, "filte
 
 def _options(question: Fields) -> SourceOptions:
     """The options. ``ConfigError`` also for those that the Java reader lacks."""
-    given = {name.lower(): value for name, value in question["options"].items()}
-    if is_of_a_table(given):
-        given = {
-            name: value
-            for name, value in given.items()
-            if name not in OF_TABLES and not name.startswith(AGAIN_OF_TABLES)
-        }
+    given = without_properties({name.lower(): value for name, value in question["options"].items()})
     boolean(given, TRUST_HEADERS, default=True)  # for the Java reader, and checked here
     given.pop(TRUST_HEADERS.lower(), None)
     for option in OF_THE_SINK:

@@ -40,8 +40,8 @@ OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay")
 FOR_A_BROKER = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix")
 # What a table of Spark's catalog has beside its options: PROP_* in org.apache.spark.sql.connector.catalog.TableCatalog.
-OF_TABLES = ("collation", "comment", "external", "is_managed_location", "location", "owner", "provider")
-AGAIN_OF_TABLES = "option."  # before the name of an option, which is there without it, too
+_OF_TABLES = ("collation", "comment", "external", "is_managed_location", "location", "owner", "provider")
+_AGAIN_OF_TABLES = "option."  # before the name of an option, which is there without it, too
 TRUST_HEADERS = "trustHeaders"  # of format("pylog-jvm") alone: here every record is decoded
 
 SPLIT_BYTES = 512 << 20
@@ -137,13 +137,19 @@ class SourceOptions:
             raise error from None
 
 
-def is_of_a_table(given: Mapping[str, str]) -> bool:
-    """Whether Spark made these options (names in lower case) for a table of its catalog."""
+def without_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """The options (names in lower case) without the properties that Spark adds for a table of its catalog."""
+    if not _is_of_a_table(given):
+        return dict(given)
+    return {n: value for n, value in given.items() if n not in _OF_TABLES and not n.startswith(_AGAIN_OF_TABLES)}
+
+
+def _is_of_a_table(given: Mapping[str, str]) -> bool:
     return "provider" in given
 
 
 def _refuse_others(given: Mapping[str, str]) -> None:
-    if is_of_a_table(given):
+    if _is_of_a_table(given):
         raise ConfigError(
             "PySpark gives a Python source no options of a table: CREATE TEMPORARY VIEW ... USING pylog OPTIONS (...), or "
             "CREATE TABLE ... USING `pylog-jvm`",
