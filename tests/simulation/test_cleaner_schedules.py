@@ -27,6 +27,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
 OF_THREE = {"consumed_and_join_and_commit"}
 """Programs: there are many more orders, for the engines' run alone."""
 
+ORDERS_MIN = {"consumed_and_death": 2}
+"""A program that dies at its first step meets nothing: then there are two orders. Every other race has at least 20."""
+
 RACES = [
     pytest.param(start, id=name, marks=[pytest.mark.engine] if name in OF_THREE else [])
     for name, start in STARTS.items()
@@ -38,7 +41,7 @@ RACES = [
 def test_a_race_ends_well_in_every_order_with_one_preemption(start: Start, seed: int) -> None:
     found = CleanerExploration(start, seed).explore(part_of_all(0, 1), 1)
     assert found.problems == []
-    assert found.crashes > 20
+    assert found.crashes >= ORDERS_MIN.get(start.__name__, 20)
 
 
 @pytest.mark.timeout(1800)
