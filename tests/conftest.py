@@ -126,6 +126,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+        if "classes" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.processes)
         if needs_one_codec(item.path):
             item.add_marker(pytest.mark.one_codec)
     ON_SPARK.update(item.path for item in items if item.get_closest_marker("spark") is not None)

@@ -22,6 +22,7 @@ SURROUNDINGS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes_a_hundred_times(tmpfs_dir: Path) -> None:
     root = tmpfs_dir / "log"
     write(root)

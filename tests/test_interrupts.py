@@ -350,7 +350,7 @@ class World:
             assert log.verify().problems == []
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["result", "flush", "poll", "commit", "close_producer", "close_consumer", "close_log"])
 def test_an_exception_at_any_place_of_a_call_reaches_the_caller_unchanged(
@@ -388,6 +388,7 @@ def test_an_exception_at_any_place_of_a_call_reaches_the_caller_unchanged(
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["open_readable", "open_appendable", "lock", "is_locked", "names", "sync_directory"])
 def test_an_exception_at_any_place_leaves_no_descriptor(
     call: str, tmp_path: Path, open_files: Callable[[], list[str]]
@@ -441,7 +442,7 @@ def test_a_batch_interrupted_right_after_its_append_is_finished_by_the_next_resu
         producer.close()
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.slow
 def test_a_sync_that_failed_while_a_handler_raised_is_answered_with_a_new_file(
     tmpfs_dir: Path, monkeypatch: pytest.MonkeyPatch, seed: int

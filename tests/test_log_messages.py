@@ -33,6 +33,7 @@ def test_the_text_of_an_error_is_one_printable_line(kind: type[PylogError]) -> N
     assert str(kind("grüße, 日本: 'a b'")) == "grüße, 日本: 'a b'"
 
 
+@pytest.mark.slow
 def test_the_text_of_an_error_is_printable_for_every_code_point() -> None:
     every = "".join(map(chr, range(sys.maxunicode + 1)))
     shown = str(PylogError(every))
@@ -80,6 +81,7 @@ def test_what_is_logged_of_a_hostile_place_is_one_printable_line_each(
         assert record.getMessage().isprintable(), record
 
 
+@pytest.mark.slow
 def test_every_call_that_logs_says_how_its_data_is_shown() -> None:
     """``%r`` escapes, ``%d`` and ``%g`` are numbers; ``%s`` is for errors, whose text is printable, and for lawful names."""
     found: list[str] = []

@@ -87,6 +87,7 @@ def all_places() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_wall_time_is_asked_for_where_it_is_allowed_and_nowhere_else() -> None:
     asked = all_places()
     expect_none(
@@ -162,6 +163,7 @@ def numbered(sequence: int) -> bytearray:
     return build_batch(encoder, producer_id=70_000, producer_epoch=0, base_sequence=sequence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behaviour", CLOCKS)
 def test_a_wall_clock_that_lies_changes_nothing_but_timestamps(tmpfs_dir: Path, seed: int, behaviour: str) -> None:
     wild = Wild(CLOCKS[behaviour](random.Random(seed)))

@@ -43,6 +43,7 @@ def small_enough(records: list[ProducerRecord]) -> list[ProducerRecord]:
     return [record._replace(timestamp_ms=min(record.timestamp_ms or 0, LATEST_MS)) for record in records]
 
 
+@pytest.mark.slow
 @given(
     st.lists(strategies.records.filter(bool).map(small_enough), min_size=1, max_size=5),
     st.integers(0, 60),
@@ -239,6 +240,7 @@ def test_many_batches_of_any_size_in_any_pieces(seed: int) -> None:
     assert found == [row for row in wanted if start <= row["offset"] < end]
 
 
+@pytest.mark.slow
 def test_pandas_is_not_loaded_for_it(tmp_log_dir: Path) -> None:
     """It takes longer to load than many a query to run, in every new worker of Spark's."""
     program = f"""

@@ -56,6 +56,7 @@ def test_append_time_is_told(log: Log) -> None:
     assert rows(partition.to_arrow()) == expected(partition.scan(), LOG_APPEND_TIME)
 
 
+@pytest.mark.slow
 def test_every_range_of_offsets(log: Log) -> None:
     partition = filled(log)
     everything = expected(partition.scan())

@@ -113,6 +113,7 @@ def test_a_producer_of_the_copy_has_an_id_that_none_of_the_log_has(log: Log, cop
         assert copied.manager.next_producer_id() // 1000 not in {each // 1000 for each in ids}
 
 
+@pytest.mark.slow
 def test_a_second_backup_copies_what_is_new_and_keeps_the_rest(log: Log, copy: Path) -> None:
     fill(log, 40)
     fill(log, 20, number=1)

@@ -30,7 +30,7 @@ def tiny(name: str, directory: Path, without: tuple[str, ...] = SLOW_TO_START) -
     return run(WORKLOADS[name], directory, Scale(SMOKE_SHARE), 1, without=without)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "name",
@@ -181,6 +181,7 @@ def test_a_plot_needs_matplotlib_and_something_to_draw(
     assert "not installed: pip install -r benchmarks/requirements.txt" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_results_that_cannot_be_written_in_the_end_are_drawn_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,6 +195,7 @@ def test_results_that_cannot_be_written_in_the_end_are_drawn_all_the_same(
     assert drawn.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["append_send", "consume", "size"])
 def test_a_run_without_rivals_is_drawn_if_anything_was_measured(name: str, tmp_path: Path) -> None:
     """The figures need the rivals; what was measured stands there without."""

@@ -75,6 +75,7 @@ def test_every_name_is_refused_or_is_one_path_inside_the_root(tmp_path: Path, se
     assert 10_000 < refused < 99_000
 
 
+@pytest.mark.slow
 def test_a_hostile_name_that_is_taken_makes_files_inside_the_root_only(tmpfs_dir: Path, seed: int) -> None:
     """What is made for them, where it really is; twins in case, or in ``.`` and ``_``, are refused."""
     outside = os.listdir(tmpfs_dir)

@@ -51,7 +51,7 @@ def length_of(name: str, ignores_case: bool) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ignores_case", [False, True])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_every_id_is_refused_or_has_one_path_of_its_own(tmp_path: Path, seed: int, ignores_case: bool) -> None:
     """Also to a filesystem that takes capitals for the same letters."""
     root = str(tmp_path / "log")
@@ -109,6 +109,7 @@ def test_files_of_a_kafka_s_id_that_no_producer_can_have_are_nowhere() -> None:
     assert decoded_group("%") is None
 
 
+@pytest.mark.slow
 def test_hostile_ids_make_files_inside_the_root_only_and_do_not_meet(tmpfs_dir: Path, seed: int) -> None:
     """What is made for them, where it really is; each has its own state, and is told by its own name."""
     (tmpfs_dir / "outside").write_bytes(b"as it was")

@@ -129,6 +129,7 @@ def check_error(error: PylogError, path: Path, field: str) -> None:
     assert len(str(error)) < 600 + len(str(path))
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(MANIFEST)), VALUES | st.sampled_from([*ODD, MISSING]))
 @settings(max_examples=500)
 @example("created_ms", float("inf"))
@@ -146,6 +147,7 @@ def test_a_manifest_is_read_or_its_field_is_named(root: Path, field: str, value:
         assert MANIFEST[field](value)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(TOPIC)), VALUES | st.sampled_from([*ODD, MISSING]))
 @settings(max_examples=1000)
 def test_a_topics_file_is_read_or_its_field_is_named(root: Path, field: str, value: object) -> None:

@@ -49,6 +49,7 @@ class KilledAt:
             raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "wanted"), ROWS, ids=["create", "alter", "grow", "delete"])
 def test_a_change_of_the_catalog_that_is_killed_anywhere_is_made_or_not_made(
     tmpfs_dir: Path, change: Callable[[Log], object], wanted: dict[str, tuple[int, int]]

@@ -192,6 +192,7 @@ def test_what_cannot_be_read_only(tmp_log_dir: Path) -> None:
             log.alter_topic("__consumer_offsets", writable=False)
 
 
+@pytest.mark.slow
 def test_after_a_power_loss_at_any_step_a_call_that_returned_holds_with_all_records(seed: int) -> None:
     """Nobody has synced the second record before."""
     _check_every_step(for_every_power_loss, Machine(seed), least=1)

@@ -51,6 +51,7 @@ def size_bytes(log: Log) -> int:
     return log.partition(OFFSETS_TOPIC, 0).size_bytes
 
 
+@pytest.mark.slow
 def test_the_committer_that_closes_a_segment_compacts(log: Log) -> None:
     commit(log, 300)
     assert log.partition(OFFSETS_TOPIC, 0).latest_offset > 300

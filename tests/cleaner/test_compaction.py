@@ -369,6 +369,7 @@ def test_a_live_producer_keeps_its_name_if_its_successor_has_died_half_way(log: 
         assert len(list(other.partition("data", 0).scan(isolation_level="read_committed"))) == 1
 
 
+@pytest.mark.slow
 def test_groups_and_transactions_go_on_over_compacted_topics(
     tmp_log_dir: Path, log: Log, clock: ManualClock, seed: int
 ) -> None:

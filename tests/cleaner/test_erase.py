@@ -176,6 +176,7 @@ def test_a_partition_whose_removal_was_killed_goes(root: Path, remove: Callable[
         assert [path.name for path in root.glob("gone-*/*")] == ["notes"]
 
 
+@pytest.mark.slow
 def test_an_erasure_waits_for_the_removal_of_what_was_left(root: Path) -> None:
     clock = ManualClock()
     with Log(root, clock=clock) as log:

@@ -418,6 +418,7 @@ def sizes(root: Path) -> int:
     return sum(path.stat().st_size for directory in root.glob("*-[0-9]*") for path in directory.iterdir())
 
 
+@pytest.mark.slow
 def test_the_whole_log_keeps_within_its_bound_with_100_topics(tmp_log_dir: Path, clock: ManualClock, seed: int) -> None:
     with Log(tmp_log_dir, clock=clock, **SMALL) as log:
         for number in range(100):

@@ -165,6 +165,7 @@ sizes = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 times = st.integers(0, NOW_MS + 50)
 
 
+@pytest.mark.slow
 @given(
     sizes,
     st.lists(times, min_size=8, max_size=8),

@@ -63,7 +63,7 @@ def joins_and_commits(strategy: Strategy) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("once", "preemptions"), [(commits, 1), (joins, 1)])
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_what_a_group_has_not_committed_durably_stays(once: Callable[[Strategy], list[str]], preemptions: int) -> None:
     assert in_all_orders(once, preemptions) > 100
 

@@ -209,6 +209,7 @@ def test_what_was_printed_is_committed_whenever_the_interrupt_comes(
     assert (committed(ten), ten.describe_group("g").members) == (10, ())
 
 
+@pytest.mark.slow
 def test_two_that_follow_share_the_partitions(log: Log, log_dir: Path) -> None:
     log.create_topic("t", partitions=2)
     processes = [start(log_dir, "consume", "t", "--group", "g", "--follow", "--format", "%p") for _ in range(2)]

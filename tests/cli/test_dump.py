@@ -187,6 +187,7 @@ def test_it_gives_up_on_bytes_made_to_look_like_batches_and_says_so(pylog: Run, 
     assert "given up" in out
 
 
+@pytest.mark.slow
 def test_every_byte_flipped_hides_at_most_its_own_batch(pylog: Run, partition_dir: Path) -> None:
     path = log_file(partition_dir)
     places = headers(path)
@@ -225,6 +226,7 @@ def test_a_batch_that_cannot_be_decoded_under_a_right_checksum_is_told(pylog: Ru
     assert "value def" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("junk", [b"", b"x", b"\x00" * 200, b"\x02" * 200, bytes(range(256)) * 40], ids=len)
 def test_junk_is_damage_and_never_an_error(pylog: Run, tmp_path: Path, junk: bytes) -> None:
     kinds = ("log", "index", "timeindex", "txnindex", "snapshot", "seal", "commit", "checkpoint")

@@ -105,6 +105,7 @@ def break_something(log: Path, chance: random.Random) -> str:
     return f"{how} at {at} of {path.relative_to(log)}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("origin", "commands"), [("ours", COMMANDS), ("kafkas", COMMANDS), ("groups", GROUP_COMMANDS)])
 def test_whatever_is_broken_every_command_answers(
     pylog: Run,
@@ -129,6 +130,7 @@ def test_whatever_is_broken_every_command_answers(
         shutil.rmtree(log)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("origin", ["ours", "kafkas"])
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_what_verify_finds_good_reads_as_it_was(

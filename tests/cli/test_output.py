@@ -46,6 +46,7 @@ def record_of(text: str) -> Record:
     return Record("t", 0, 7, 1_700_000_000_000, data, data, ((text, data),))
 
 
+@pytest.mark.slow
 def test_of_all_code_points_none_that_is_forbidden_comes_through() -> None:
     assert len(EVERY_CODE_POINT) == 1_114_112
     through = {code for code in EVERY_CODE_POINT if chr(code) in safe(chr(code))}
@@ -59,6 +60,7 @@ def test_all_code_points_in_one_text_give_one_line_without_any_that_is_forbidden
     assert shown.splitlines() == [shown]
 
 
+@pytest.mark.slow
 def test_what_steers_nothing_is_left_as_it_is() -> None:
     """Only controls, formats, separators of lines and surrogates are ever escaped; not the joiners of scripts and emoji."""
     escaped = {code for code in EVERY_CODE_POINT if safe(chr(code)) != chr(code)}
@@ -95,6 +97,7 @@ def test_none_is_null() -> None:
     assert (safe_bytes(None), safe_bytes(b"")) == ("null", "")
 
 
+@pytest.mark.slow
 def test_every_format_field_of_every_code_point_is_safe() -> None:
     render = text_format("%t %p %o %T %d %k %v %h %K %V %%")
     for start in range(0, len(EVERY_CODE_POINT), 4096):
@@ -103,6 +106,7 @@ def test_every_format_field_of_every_code_point_is_safe() -> None:
         assert set(map(ord, shown)) & FORBIDDEN == set()
 
 
+@pytest.mark.slow
 def test_json_of_every_code_point_is_printable_ascii_and_says_the_same() -> None:
     for start in range(0, len(EVERY_CODE_POINT), 4096):
         text = "".join(map(chr, EVERY_CODE_POINT[start : start + 4096]))

@@ -45,7 +45,7 @@ def write_every_code_point(log: Log) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_no_code_point_in_any_place_steers_a_terminal(every_code_point: Path, place: str) -> None:
     shown = of_terminal(["-m", "tests.cli.terminal", str(every_code_point), place], every_code_point)
     *lines, last = shown.removesuffix("\r\n").split("\r\n")

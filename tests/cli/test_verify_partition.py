@@ -153,6 +153,7 @@ def damageable(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if path.suffix in kinds and path not in beside_active)
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_any_file_is_found_and_the_file_named(directory: Path, seed: int) -> None:
     """One bit of every fifth byte; which ones, the run's seed says."""
     randomness = random.Random(seed)
@@ -169,6 +170,7 @@ def test_a_flipped_bit_in_any_file_is_found_and_the_file_named(directory: Path, 
     assert check(directory) == []
 
 
+@pytest.mark.slow
 def test_every_bit_in_the_head_of_every_batch_is_vouched_for(directory: Path) -> None:
     """The 21 bytes that the batch's own checksum leaves out: by the seal, and in the active segment by the neighbours."""
     for base in (bases_of(directory)[0], bases_of(directory)[-1]):

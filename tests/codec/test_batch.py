@@ -70,6 +70,7 @@ def test_the_golden_batch_is_read() -> None:
     assert (view.base_offset, view.last_offset, view.header.size_bytes) == (0, 2, 90)
 
 
+@pytest.mark.slow
 @given(
     records=strategies.records.filter(bool),
     codec=st.sampled_from(CODECS),

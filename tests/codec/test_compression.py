@@ -71,6 +71,7 @@ def test_the_same_data_is_always_compressed_to_the_same_bytes(codec: int) -> Non
     assert len(compress(codec, TEXT, None)) < len(TEXT) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("codec", "levels"),
     [(GZIP, range(1, 10)), (LZ4, range(1, 18)), (ZSTD, [-131072, -5, -1, 0, 1, 3, 9, 19, 22])],
@@ -304,6 +305,7 @@ REFUSED_AT_SIGHT = {name for name in BOMBS if "claims" in name} | {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process's memory is read from /proc")
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_corrupt_and_its_memory_bounded(name: str) -> None:
@@ -432,6 +434,7 @@ def test_a_xerial_version_below_the_first_is_corrupt(version: int) -> None:
         decompress(SNAPPY, XERIAL[:8] + struct.pack(">ii", version, 1) + compress(SNAPPY, b"x", None)[16:], LIMIT)
 
 
+@pytest.mark.slow
 def test_many_empty_parts_take_time_in_proportion() -> None:
     """A decoder that copies the rest of the input for each part would take minutes here."""
     count = 50_000

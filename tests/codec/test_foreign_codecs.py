@@ -99,6 +99,7 @@ many = strategies.records.filter(bool).map(lambda records: records * 3)
 many = many.filter(lambda records: max(r.timestamp_ms or 0 for r in records) < 2**61)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 @settings(max_examples=25)
 @given(records=many, base_offset=st.sampled_from([0, 5, 2**40]))
@@ -114,6 +115,7 @@ def test_what_we_write_they_read(
     assert [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in reader] == rows(records, base_offset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 @settings(max_examples=25)
 @given(records=many)
@@ -125,6 +127,7 @@ def test_what_they_write_we_read(foreign: tuple[Any, Any], codec: int, records: 
     assert [(r.offset, r.timestamp_ms, r.key, r.value, r.headers) for r in taken] == rows(records, 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(records=many)
 def test_uncompressed_batches_are_the_same_to_the_byte_but_for_the_leader_epoch(

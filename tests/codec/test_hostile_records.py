@@ -265,6 +265,7 @@ def edited(payload: bytes, edits: list[tuple[int, int, str]]) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.slow
 @settings(max_examples=600)
 @given(
     raws=st.lists(RAWS | st.integers(0, 3).map(lambda n: Raw(offset_delta=n)), max_size=4),

@@ -40,6 +40,7 @@ def drawn(random: Random, deltas: list[int]) -> list[Raw]:
     ]
 
 
+@pytest.mark.slow
 @given(PUTS)
 def test_the_newest_offset_of_each_key_is_known(codec: ModuleType, puts: list[tuple[bytes, int]]) -> None:
     keys = codec.KeyMap(memory_for(40), SECRET, 100)
@@ -168,6 +169,7 @@ def verdict(call: Any, *arguments: Any) -> Any:
         return str(error), error.facts
 
 
+@pytest.mark.slow
 def test_both_say_the_same_of_damaged_records(seed: int) -> None:
     random, compiled = Random(seed), implementation("compiled")
     damaged = 0

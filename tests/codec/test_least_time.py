@@ -52,6 +52,7 @@ def test_a_decoder_tells_how_many_bytes_it_holds(both: tuple[ModuleType, ModuleT
         assert (decoder.size_bytes, decoder.remaining) == (len(payload), len(times) - 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(TIMES, st.data())
 def test_bytes_that_are_no_records_say_the_same_to_both(

@@ -70,6 +70,7 @@ def test_the_golden_records_are_written_byte_for_byte(codec: ModuleType) -> None
     assert take_payload(encoder).hex() == GOLDEN
 
 
+@pytest.mark.slow
 @given(records=strategies.records)
 def test_what_is_encoded_is_decoded(codec: ModuleType, records: list[ProducerRecord]) -> None:
     encoder = encode(codec, records)
@@ -85,6 +86,7 @@ def test_what_is_encoded_is_decoded(codec: ModuleType, records: list[ProducerRec
     ]
 
 
+@pytest.mark.slow
 @given(records=strategies.records)
 def test_both_codecs_write_what_the_format_says(
     both: tuple[ModuleType, ModuleType], records: list[ProducerRecord]
@@ -417,6 +419,7 @@ def test_entering_many_is_entering_each_until_one_does_not_fit(
     assert take_payload(many) == take_payload(one)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 2**63 - 1) | st.integers(TS0, TS0 + 99), max_size=40), st.integers(100, 900), st.data())
 def test_entering_many_with_a_time_each_is_entering_each(
     codec: ModuleType, times: list[int], limit: int, data: st.DataObject
@@ -780,6 +783,7 @@ def test_topic_and_partition_are_shared_by_all_records(codec: ModuleType) -> Non
     assert all(r.topic is topic and r.partition is partition for r in records)
 
 
+@pytest.mark.slow
 def test_very_many_headers_are_given_in_several_takes(codec: ModuleType) -> None:
     headers = ((b"", b""),) * (MAX_HEADERS // 2)
     payload = payload_of([Raw(0, i, b"", b"", headers) for i in range(5)])
@@ -790,6 +794,7 @@ def test_very_many_headers_are_given_in_several_takes(codec: ModuleType) -> None
 # Columns
 
 
+@pytest.mark.slow
 @given(records=strategies.records, with_headers=st.booleans())
 def test_columns_hold_the_same_in_both_codecs(
     both: tuple[ModuleType, ModuleType], records: list[ProducerRecord], with_headers: bool
@@ -802,6 +807,7 @@ def test_columns_hold_the_same_in_both_codecs(
     assert [type(field) for field in readable] == [type(field) for field in compiled]
 
 
+@pytest.mark.slow
 @given(records=strategies.records)
 def test_columns_are_arrow_arrays_of_the_records(codec: ModuleType, records: list[ProducerRecord]) -> None:
     pa = pytest.importorskip("pyarrow")
@@ -899,6 +905,7 @@ def test_a_payload_is_let_go_with_its_decoder(codec: ModuleType) -> None:
     payload.clear()  # a BufferError where somebody still looks at it
 
 
+@pytest.mark.slow
 def test_references_are_neither_lost_nor_kept(codec: ModuleType) -> None:
     good = batch(codec, 50)
     bad = good[:-1] + b"\x01"

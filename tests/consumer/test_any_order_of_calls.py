@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -159,7 +160,7 @@ class AgainstAListOverARealLog(AgainstAList):
         self.directory.cleanup()
 
 
-TestAgainstAList = AgainstAList.TestCase
+TestAgainstAList = pytest.mark.slow(AgainstAList.TestCase)
 TestAgainstAList.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-TestAgainstAListOverARealLog = AgainstAListOverARealLog.TestCase
+TestAgainstAListOverARealLog = pytest.mark.slow(AgainstAListOverARealLog.TestCase)
 TestAgainstAListOverARealLog.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

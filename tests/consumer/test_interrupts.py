@@ -39,9 +39,10 @@ def iterate_once(consumer: Consumer, into: list[tuple[int, int]]) -> None:
             break
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", [poll_once, poll_arrow_once, iterate_once])
 @pytest.mark.parametrize("before", ["a poll", "an Arrow poll", "a break", "new partitions"])
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_an_interrupt_anywhere_loses_no_record_and_repeats_none(
     before: str, act: Callable[[Consumer, list[tuple[int, int]]], None], seed: int
 ) -> None:

@@ -45,6 +45,7 @@ batches = st.lists(
 ways = st.sampled_from(["poll", "iterate", "poll_arrow", "with headers"])
 
 
+@pytest.mark.slow
 @given(batches, st.lists(st.integers(1, 9), min_size=1, max_size=40))
 def test_call_by_call_it_is_what_poll_returns(batches: Any, counts: list[int]) -> None:
     log = log_of(batches)
@@ -60,6 +61,7 @@ def test_call_by_call_it_is_what_poll_returns(batches: Any, counts: list[int]) -
     assert arrow.metrics()["read_ahead_bytes"] == 0
 
 
+@pytest.mark.slow
 @given(batches, st.lists(st.tuples(ways, st.integers(1, 9)), max_size=40))
 def test_polls_iterations_and_arrow_polls_in_any_order_give_every_record_once(batches: Any, calls: Any) -> None:
     log = log_of(batches)

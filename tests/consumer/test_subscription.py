@@ -63,6 +63,7 @@ def test_a_change_of_the_catalog_is_a_change_of_partitions(
     assert change_of(current, topics) == (removed, added)
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.tuples(st.sampled_from("ab"), st.integers(0, 3)).map(lambda pair: TopicPartition(*pair)), st.integers(0, 1)

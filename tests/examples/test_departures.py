@@ -47,7 +47,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Complete
 
 @pytest.mark.processes
 @pytest.mark.slow
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_small_run_agrees_with_pandas_and_draws_the_plot(
     small: tuple[subprocess.CompletedProcess[str], Path],
 ) -> None:
@@ -106,7 +106,7 @@ def test_a_process_that_fails_ends_the_others_and_is_named(tmp_path: Path) -> No
         run_both(str(tmp_path / "log"))
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.spark
 @pytest.mark.processes
 @pytest.mark.slow
@@ -205,6 +205,7 @@ def test_the_total_is_shown_once_all_producers_have_told_theirs(capsys: pytest.C
         assert capsys.readouterr().out.startswith(wanted)
 
 
+@pytest.mark.slow
 def test_the_help_names_the_script_that_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYLOG_DEMO", "scripts/demo")
     assert run("--help").stdout.startswith("usage: scripts/demo ")

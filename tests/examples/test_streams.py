@@ -27,7 +27,7 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("stream")
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_every_hour_is_final_once_and_as_pandas_counts_it(
     spark: SparkSession, stream: ModuleType, tmpfs_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

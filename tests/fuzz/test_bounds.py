@@ -27,7 +27,7 @@ TORN = {"a batch that claims 2 GiB", "zeros"}  # at the end they may be an appen
 READ = {"65,536 headers a record", "records of nothing"}  # right, and large
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_files_of_a_mebibyte_cost_bounded_memory_and_time(tmp_path: Path) -> None:
     paths = os.environ | {"PYTHONPATH": os.pathsep.join([path for path in sys.path if path] + [os.getcwd()])}
     command = [sys.executable, "-m", "tests.fuzz.bounds", str(tmp_path)]

@@ -42,9 +42,10 @@ def owners(target: Target) -> dict[TopicPartition, str]:
     return {partition: member for member, some in target.items() for partition in some}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(groups())
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_every_partition_goes_to_one_member_that_wants_it(
     name: str, group: tuple[dict[str, int], dict[str, Share]]
 ) -> None:
@@ -62,6 +63,7 @@ def unevenness(sizes: list[int]) -> int:
     return sum(size * size for size in sizes)
 
 
+@pytest.mark.slow
 @given(groups(topics=2, most=2))
 def test_sticky_is_as_even_as_any_assignment_can_be(group: tuple[dict[str, int], dict[str, Share]]) -> None:
     partitions, members = group
@@ -75,6 +77,7 @@ def test_sticky_is_as_even_as_any_assignment_can_be(group: tuple[dict[str, int],
     assert unevenness([len(some) for some in target.values()]) == best
 
 
+@pytest.mark.slow
 @given(st.integers(0, 5), st.lists(st.frozensets(st.integers(0, 4)), min_size=1, max_size=4))
 def test_with_one_subscription_sticky_moves_as_little_as_balance_allows(
     count: int, having: list[frozenset[int]]
@@ -97,6 +100,7 @@ def test_with_one_subscription_sticky_moves_as_little_as_balance_allows(
     assert kept(owners(target)) == most
 
 
+@pytest.mark.slow
 @given(groups())
 def test_sticky_comes_to_rest(group: tuple[dict[str, int], dict[str, Share]]) -> None:
     partitions, members = group

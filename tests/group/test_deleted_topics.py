@@ -226,6 +226,7 @@ def test_a_deletion_killed_at_any_step_leaves_no_commit_when_it_is_finished() ->
         assert for_every_kill(machine, lambda: log.delete_topic("t"), check) > 20
 
 
+@pytest.mark.slow
 def test_tombstones_are_durable_when_the_deletion_returns(seed: int) -> None:
     machine = Machine(seed)
     with_a_commit(machine)
@@ -288,13 +289,15 @@ def commit_and_delete(first: bool, by_hand: bool, then: str, strategy: Strategy)
     return [] if left is None else [f"committed is {left}, of a topic that was deleted"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", ["create", ""])
 @pytest.mark.parametrize("by_hand", [False, True])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_no_commit_comes_after_the_tombstone_in_any_order(by_hand: bool, then: str) -> None:
     assert in_all_orders(partial(commit_and_delete, False, by_hand, then), 1) > 10
 
 
+@pytest.mark.slow
 def test_no_commit_comes_after_the_tombstone_where_it_is_the_first_of_the_log() -> None:
     """So it creates the topic of commits while somebody deletes: neither waits for the other for ever."""
     assert in_all_orders(partial(commit_and_delete, True, True, ""), 1) > 100

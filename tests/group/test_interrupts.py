@@ -75,6 +75,7 @@ def test_offsets_that_were_being_loaded_are_loaded_again(log: Log, monkeypatch: 
     assert step > 20
 
 
+@pytest.mark.slow
 def test_a_poll_that_takes_gives_up_and_commits_may_end_anywhere(tmpfs_dir: Path) -> None:
     """Everything is read by those who are left, nobody reads what another does, and no commit is behind what was returned."""
     for step in count(1, 4 * STRIDE):

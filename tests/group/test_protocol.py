@@ -133,12 +133,13 @@ def run(meeting: Callable[[], Scenario], strategy: Strategy) -> list[str]:
     return world.wrong or world.settle()
 
 
+@pytest.mark.slow
 @every_meeting
 def test_members_meet_in_every_order_with_one_preemption(meeting: Callable[[], Scenario]) -> None:
     assert in_all_orders(partial(run, meeting), 1) > 10
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.slow
 def test_members_meet_in_every_order_with_two_preemptions(seed: int) -> None:
     """Three of the meetings in each run."""
@@ -250,6 +251,7 @@ INTERRUPTED = [
 every_interrupted = pytest.mark.parametrize("begin", INTERRUPTED, ids=lambda begin: begin.__name__)
 
 
+@pytest.mark.slow
 @every_interrupted
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_a_kill_at_any_step_leaves_a_group_that_goes_on(begin: Any, share: float) -> None:
@@ -265,8 +267,9 @@ def test_a_kill_at_any_step_leaves_a_group_that_goes_on(begin: Any, share: float
     assert at > 10
 
 
+@pytest.mark.slow
 @every_interrupted
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_refusal_or_interrupt_at_any_step_leaves_a_group_that_goes_on(begin: Any) -> None:
     for at in count():
         step, wrong = Interruption(begin).run(at, lambda _victim, _step: None)

@@ -65,6 +65,7 @@ def run(programs: tuple[Callable[[Actor], None], ...], strategy: Strategy) -> li
 DELETIONS = [(deletes, joins), (deletes, joins_and_leaves), (deletes, deletes)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("programs", DELETIONS)
 def test_a_group_that_is_deleted_while_somebody_joins_is_there_or_new(
     programs: tuple[Callable[[Actor], None], ...],
@@ -146,12 +147,13 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_consumers_of_a_group_read_everything_and_commit_forwards_in_every_order(name: str) -> None:
     assert in_all_orders(lambda strategy: read_together(CALLS[name], strategy), 1) > 10
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.slow
 def test_groups_are_deleted_and_read_in_every_order_with_two_preemptions(seed: int) -> None:
     """One of the five in each run."""

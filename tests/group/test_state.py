@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -105,7 +106,7 @@ class Histories(RuleBasedStateMachine):
         }
 
 
-TestHistories = Histories.TestCase
+TestHistories = pytest.mark.slow(Histories.TestCase)
 TestHistories.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 
 WANTED = frozenset({"a"})

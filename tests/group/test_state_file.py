@@ -44,11 +44,13 @@ def opened(directory: Path, boot: int = BOOT) -> StateFile:
     return StateFile(FS.open_appendable(f"{directory}/state"), boot)
 
 
+@pytest.mark.slow
 @given(groups)
 def test_a_group_comes_back(group: Group) -> None:
     assert GroupDecoder().decode(encode_group(group)) == group
 
 
+@pytest.mark.slow
 @given(groups, st.lists(st.tuples(st.integers(0, 3), members), max_size=6))
 def test_one_group_after_another_comes_back(group: Group, changes: list[tuple[int, Member]]) -> None:
     """Members leave, and others come, or change, in their place."""

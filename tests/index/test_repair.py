@@ -63,7 +63,7 @@ def next_is_a_new_one(faulty: Partition, other: Partition, opened: Callable[[], 
 @pytest.mark.parametrize("who", [next_is_the_same, next_is_one_that_looked_on, next_is_a_new_one])
 @pytest.mark.parametrize("interval_bytes", [0, 200])
 @pytest.mark.parametrize("behind", [{1, 2}, {2}, {3}, {2, 3, 4}], ids=str)
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_indexes_after_an_outage(
     tmpfs_dir: Path, who: Callable[..., Partition], interval_bytes: int, behind: set[int]
 ) -> None:

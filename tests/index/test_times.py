@@ -69,7 +69,8 @@ def expected(directory: Path, wanted: list[int] = WANTED) -> list[int | None]:
     return [next((offset for offset, at in enumerate(TIMES) if at >= least), behind) for least in wanted]
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.slow
+@pytest.mark.one_in(8)
 def test_a_time_index_with_any_bit_flipped(laid_out: Path) -> None:
     index, right = file_of(laid_out, 0, ".timeindex"), expected(laid_out, SOME)
     good = index.read_bytes()
@@ -92,6 +93,7 @@ ENTRIES = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(ENTRIES | st.just(list(zip(TIMES, range(16), strict=True))))
 @settings(max_examples=60)
 def test_a_time_index_of_any_entries(laid_out: Path, entries: list[tuple[int, int]]) -> None:
@@ -105,8 +107,9 @@ def test_a_time_index_of_any_entries(laid_out: Path, entries: list[tuple[int, in
         index.write_bytes(good)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [False, True])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_time_index_of_kafkas_with_any_bit_flipped(tmp_path: Path, closed: bool) -> None:
     """There the index is relied on, if its batch agrees."""
     directory = lay_out(tmp_path / "t-0", closed=closed)
@@ -120,6 +123,7 @@ def test_a_time_index_of_kafkas_with_any_bit_flipped(tmp_path: Path, closed: boo
         assert answers(open_partition(directory, is_kafka=True, read_only=True), SOME) == right, f"bit {bit}"
 
 
+@pytest.mark.slow
 def test_a_seal_knows_the_greatest_timestamp_of_every_64_batches(tmp_path: Path) -> None:
     chance = random.Random(1)
     partition = open_partition(tmp_path / "t-0")

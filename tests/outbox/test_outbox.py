@@ -57,6 +57,7 @@ def add(connection: Any, *numbers: int) -> None:
         Outbox(connection).add(TOPIC, b"%d" % number)
 
 
+@pytest.mark.slow
 def test_what_was_committed_is_sent_once_and_what_was_rolled_back_never(log: Log, database: Base) -> None:
     connection = database.connect()
     add(connection, 1, 2)

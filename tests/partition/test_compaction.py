@@ -151,6 +151,7 @@ twice_more = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(step, min_size=5, max_size=40))
 def test_exactly_what_the_rules_name_stays(steps: list[tuple[object, ...]]) -> None:
@@ -207,6 +208,7 @@ def test_keys_that_do_not_fit_are_taken_in_parts(tmp_path: Path, memory_bytes: i
     assert (report.records_kept, report.records_dropped) == (30, 90)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("memory_bytes", "batches"), [(48, 3), (1 << 16, 12)], ids=["memory is full", "it changes"])
 def test_an_interrupt_while_a_segment_is_left_early_reaches_the_caller(
     tmp_path: Path, memory_bytes: int, batches: int, monkeypatch: pytest.MonkeyPatch

@@ -60,6 +60,7 @@ def closed(partition: Partition) -> None:
     partition.log.sync(partition.latest_offset)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not COMPILED, reason="too slow")
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's figure is Linux's")
 def test_memory_is_bounded(tmp_path: Path) -> None:

@@ -451,6 +451,7 @@ def full_disk(n: int, operations: set[str]) -> tuple[Faulty, Nth]:
     return Faulty(nth), nth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operations", [{"pwrite"}, {"open"}, {"replace"}], ids=["pwrite", "open", "rename"])
 def test_with_the_disk_full_at_any_moment_each_append_is_there_or_not_appended(
     tmpfs_dir: Path, operations: set[str]
@@ -490,6 +491,7 @@ def test_a_roll_that_fails_leaves_no_closing_entry_in_the_time_index(directory: 
     assert_indexes_follow_from_the_log(directory, INTERVAL_BYTES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["pwrite", "truncate", "open", "replace"])
 def test_an_input_output_error_at_any_moment_leaves_a_log_that_goes_on(tmpfs_dir: Path, operation: str) -> None:
     """EIO instead of ENOSPC; an append may also end with its outcome unknown, and then either is right."""
@@ -520,6 +522,7 @@ def test_an_input_output_error_at_any_moment_leaves_a_log_that_goes_on(tmpfs_dir
     print(f"{n} refusals of {operation}")
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_change_keeps_every_acknowledged_record(tmpfs_dir: Path) -> None:
     """The process dies before its n-th change of the disk, for every n; what it had acknowledged is there, in order."""
     n = 0

@@ -142,6 +142,7 @@ class Run:
             assert found(partition, "read_committed") == self.model.records(committed=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(step, min_size=5, max_size=40), st.sampled_from([1 << 10, 1 << 14]))
 def test_exactly_the_records_of_the_keys_go(steps: list[tuple[object, ...]], segment_bytes: int) -> None:

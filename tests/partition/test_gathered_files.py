@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ step = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=5), st.lists(step, max_size=15))
 def test_it_has_the_bytes_of_a_plain_file(begins_with: bytes, steps: list[tuple[str, ...]]) -> None:
     with tempfile.TemporaryDirectory() as root, patch.object(gathered, "_GATHERED_BYTES", 10):

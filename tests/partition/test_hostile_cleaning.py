@@ -142,7 +142,7 @@ def _of(offset: int, checksum: str = "") -> bytes:
     return f"0\n1\nt 0 {offset}{checksum}\n".encode()
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(
     "content",
     [
@@ -156,7 +156,7 @@ def test_no_key_comes_back_by_a_checkpoint_with_any_content(good: Path, content:
     _compact_until_tombstones_are_gone(good)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_no_key_comes_back_by_a_checkpoint_of_which_a_bit_was_flipped(good: Path, tmp_path: Path) -> None:
     partition = open_partition(good)
     compact(partition.log, OPTIONS)

@@ -95,6 +95,7 @@ OFFSETS = st.integers(-1, 8) | st.sampled_from([2**31, 2**63 - 1, -(2**63)])
 )
 @settings(max_examples=120, deadline=None)
 # The seal is readable again from its own position.
+@pytest.mark.slow
 @example(positions=[-1, -2], crcs=[0] * 8, ends=(None, 0, 0), times=[], home="", flipped=None)
 def test_seals_with_a_right_checksum_and_any_content(
     laid_out: Path,

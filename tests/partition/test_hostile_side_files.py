@@ -49,6 +49,7 @@ def file_of(data: bytes, name: str = "file") -> Iterator[str]:
         yield path
 
 
+@pytest.mark.slow
 @given(CHECKPOINT)
 def test_checkpoints(data: bytes) -> None:
     with file_of(data, "leader-epoch-checkpoint") as path:
@@ -76,6 +77,7 @@ def test_numbers_that_are_no_epochs_and_offsets_are_named(tmp_path: Path, entry:
     assert caught.value.path == str(path)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_empty_lines_is_refused_by_their_number(tmp_path: Path) -> None:
     (tmp_path / "c").write_bytes(b"0\n5\n" + b"\n" * (1 << 20))
     with pytest.raises(CorruptSegment, match="1048576 lines"):
@@ -85,6 +87,7 @@ def test_a_checkpoint_of_empty_lines_is_refused_by_their_number(tmp_path: Path) 
 ENTRY = Struct(">qhiqiqiq")
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(INT64, INT16, INT32, INT64, INT32, INT64, INT32, INT64), max_size=3), INT32 | st.none())
 def test_snapshots(entries: list[tuple[int, ...]], count: int | None) -> None:
     body = (len(entries) if count is None else count).to_bytes(4, "big", signed=True)
@@ -158,6 +161,7 @@ def require_ruler(state: CommitState) -> None:
     assert 0 <= state.durable_offset <= state.log_end_offset
 
 
+@pytest.mark.slow
 @given(
     st.integers(-5, 5) | INT64,
     INT64,
@@ -217,6 +221,7 @@ def damaged(directory: Path, damage: Callable[[Path], None]) -> list[list[tuple[
     return read
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=60)
 def test_a_partition_whose_small_files_hold_anything(laid_out: Path, data: st.DataObject) -> None:

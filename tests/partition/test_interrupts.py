@@ -53,6 +53,7 @@ def interrupted_appends(partition: Partition, chance: random.Random, acks: int |
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("acks", [1, "all"])
 def test_interrupted_anywhere_a_partition_goes_on_here_and_elsewhere(tmpfs_dir: Path, acks: int | str) -> None:

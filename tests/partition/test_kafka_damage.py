@@ -18,6 +18,7 @@ def read(reader: Partition, max_bytes: int, found: list[int]) -> None:
         found += [view.header.base_offset for view in fetched.batches]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index_interval_bytes", [1, 400, 1 << 20])
 @pytest.mark.parametrize("max_bytes", [1, 1 << 20])
 def test_a_wrong_base_offset_is_met_and_nothing_is_passed_over(

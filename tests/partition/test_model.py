@@ -241,7 +241,7 @@ class PartitionAgainstAList(RuleBasedStateMachine):
                 assert_indexes_follow_from_the_log(self.directory, INTERVAL_BYTES)
 
 
-TestPartitionAgainstAList = PartitionAgainstAList.TestCase
+TestPartitionAgainstAList = pytest.mark.slow(PartitionAgainstAList.TestCase)
 TestPartitionAgainstAList.settings = settings(
     max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )

@@ -46,7 +46,7 @@ def of_no_producer(partition: Partition, first: int, end: int) -> None:
 @pytest.mark.parametrize("batches_each", [5000, 50], ids=["one writer", "writers of 50 batches"])
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("fill", [idempotent, of_many_producers, of_no_producer])
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_opening_reads_a_bounded_number_of_headers(
     tmp_path: Path,
     headers_read: list[int],

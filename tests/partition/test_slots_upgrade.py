@@ -369,7 +369,7 @@ def test_a_head_with_a_flipped_bit_hides_nothing(tmp_path: Path, at: int) -> Non
 # Crashes
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("for_every", [for_every_kill, for_every_power_loss], ids=["kill", "power"])
 def test_a_crash_at_any_step_loses_nothing(for_every: Callable[..., int], seed: int) -> None:

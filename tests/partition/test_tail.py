@@ -336,6 +336,7 @@ def test_files_that_are_deleted_meanwhile_are_no_error(directory: Path) -> None:
     assert read(reader, 3) == ["n3"]
 
 
+@pytest.mark.slow
 def test_threads_that_share_a_reader_see_the_same(partition: Partition) -> None:
     """While the log grows: committed, open with a marker later, aborted."""
     answers = Answers(**{f"p{number}": (COMMITTED, ABORTED)[number % 2] for number in range(200)})

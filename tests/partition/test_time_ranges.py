@@ -217,6 +217,7 @@ def test_a_batch_that_cannot_be_decompressed_is_sealed_without_its_time(tmp_path
 TIMES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1_000, 200_000)), min_size=1, max_size=80)
 
 
+@pytest.mark.slow
 @given(TIMES, st.booleans(), st.integers(0, 9), st.integers(0, 3))
 def test_a_seal_tells_where_all_batches_of_these_times_are(
     made: list[tuple[int, int, int]], has_least: bool, first: int, more: int
@@ -321,6 +322,7 @@ def live(life: Life, rng: random.Random) -> None:
             life.append(writer, times_ms, size, is_compressed=rng.random() < 0.2, is_told=rng.random() < 0.7)
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.integers(0, 2**32 - 1))
 def test_no_record_is_left_out(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:

@@ -134,18 +134,19 @@ def test_every_prefix_of_a_segment_recovers_exactly_its_whole_batches(tmpfs_dir:
     assert good == 65_537
 
 
+@pytest.mark.slow
 def test_a_prefix_recovers_exactly_its_whole_batches(tmpfs_dir: Path, seed: int, quiet: None) -> None:
     lengths = near_the_ends(seed, 1000)
     assert recover_all(tmpfs_dir / "t-0", lengths, with_slots=True, torn_indexes=False) == len(lengths)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_prefix_recovers_without_commit_slots_too(tmpfs_dir: Path, seed: int, quiet: None) -> None:
     lengths = near_the_ends(seed, 1000)
     assert recover_all(tmpfs_dir / "t-0", lengths, with_slots=False, torn_indexes=False) == len(lengths)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_prefix_recovers_with_torn_indexes_too(tmpfs_dir: Path, seed: int, quiet: None) -> None:
     lengths = near_the_ends(seed, 1000)
     assert recover_all(tmpfs_dir / "t-0", lengths, with_slots=True, torn_indexes=True) == len(lengths)
@@ -209,6 +210,7 @@ def test_every_prefix_of_an_index_of_the_active_segment_gives_the_same_reads(
         with_open.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("boot", "kind"),
     [
@@ -246,6 +248,7 @@ def test_every_prefix_of_a_side_file_of_a_closed_segment_gives_the_same_reads(
         partition.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("boot", [0, 1], ids=["same boot", "another boot"])
 def test_every_prefix_of_the_commit_slots_loses_nothing_that_was_published(directory: Path, boot: int) -> None:
     _, slots = lay_out(directory)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pylog import Log, ProducerRecord
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import build_batch
@@ -80,6 +82,7 @@ def read_again_and_again(root: Path, *, isolation_level: str, max_bytes: int) ->
     return count
 
 
+@pytest.mark.slow
 def test_readers_see_every_newest_record_and_no_aborted_one(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("t", segment_bytes=8192, index_interval_bytes=256)

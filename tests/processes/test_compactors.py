@@ -181,7 +181,7 @@ def test_a_living_child_keeps_no_compaction_of_its_dead_parent_locked(tmpfs_dir:
             break
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_an_exception_at_any_place_of_a_compaction_reaches_the_caller_and_loses_nothing(
     tmpfs_dir: Path, seed: int
 ) -> None:

@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.mark.timeout(ENOUGH_S)
 @pytest.mark.parametrize("where", ["disk", "tmpfs"])
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_processes_that_are_killed_stopped_and_forked_lose_and_double_nothing(
     where: str, request: pytest.FixtureRequest, tmp_path: Path, seed: int
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pylog import Log, ProducerRecord
 from tests.soak.retention import HUNDRED_TOPICS, SHORT, Settings, run_load, usage
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.one_in(4)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.one_in(8)]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it looks into /proc")

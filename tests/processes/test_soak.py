@@ -21,7 +21,7 @@ PROJECT = Path(__file__).parents[2]
 @pytest.mark.processes
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the full disk needs Linux")
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_soak_of_a_few_seconds_prints_the_figures_of_its_parts(tmp_path: Path, seed: int) -> None:
     parts = ["overload", "full-disk", "faults", "random-schedules"]  # which no other test calls
     command = [sys.executable, "-m", "tests.soak", *parts, "--seed", str(seed), "--directory", str(tmp_path), "--json"]
@@ -33,6 +33,7 @@ def test_a_soak_of_a_few_seconds_prints_the_figures_of_its_parts(tmp_path: Path,
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_each_target_of_the_fuzzer_reports_how_often_it_ran(seed: int) -> None:
     from tests.fuzz import soak as fuzz
 

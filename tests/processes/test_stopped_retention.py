@@ -37,7 +37,7 @@ def maintain_and_stop(directory: Path, failpoint: Failpoint, seed: int) -> int:
 
 @pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL], ids=["goes on", "is killed"])
 @pytest.mark.parametrize(("place", "passes", "moment"), PLACES)
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_others_go_on_while_a_process_is_stopped_in_retention(
     place: str, passes: int, moment: str, then: signal.Signals, tmpfs_dir: Path, seed: int
 ) -> None:

@@ -208,7 +208,7 @@ ENDS: dict[str, tuple[Callable[[Producer], object], bool | None]] = {
 
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_dead_owners_transaction_is_all_or_nothing_for_every_reader_at_once(
     root: Path, end: str, look: Callable[[Path], Seen]
 ) -> None:

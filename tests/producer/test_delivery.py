@@ -337,6 +337,7 @@ def test_an_error_in_a_with_block_is_not_replaced_by_a_failed_delivery(caplog: p
     assert "StorageFull: no space left" in caplog.text
 
 
+@pytest.mark.slow
 def test_failures_of_a_producer_that_never_asks_take_bounded_memory() -> None:
     log = FakeLog()
     with log.producer(linger_ms=0) as producer:

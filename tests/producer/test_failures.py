@@ -280,10 +280,11 @@ def test_a_batch_interrupted_while_it_is_built_is_built_again(is_taken: bool, mo
     assert log.partition("t").values == [b"1"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.skipif(not hasattr(signal, "SIGVTALRM"), reason="this system has no timer for processor time")
 @pytest.mark.parametrize("options", [{"acks": 1}, {"linger_ms": 0}, {"buffer_bytes": 2000}], ids=str)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_interrupted_anywhere_a_producer_loses_nothing_and_goes_on(options: dict[str, Any], seed: int) -> None:
     log = FakeLog()
     random = Random(seed)

@@ -113,6 +113,7 @@ def test_a_child_has_a_linger_thread_when_it_needs_one(tmpfs_dir: Path) -> None:
             in_child(child)
 
 
+@pytest.mark.slow
 def test_a_fork_while_other_threads_send_leaves_the_child_usable(tmpfs_dir: Path) -> None:
     with Log(tmpfs_dir / "log") as log:
         log.create_topic("t", partitions=2)

@@ -94,6 +94,7 @@ def wanted_of(row: dict[str, Any], names: list[str]) -> tuple[Any, ...]:
     return START_MS if time_ms is None else time_ms, key, value, tuple(cells.get("headers") or ())
 
 
+@pytest.mark.slow
 @given(
     rows, columns, st.sampled_from(TEXTS), st.integers(1, 30), st.integers(150, 1000), st.integers(0, 3),
     st.sampled_from(["murmur3", "murmur2", "round_robin", "sticky", lambda key, count: 0]), st.sampled_from([0, 60_000]),

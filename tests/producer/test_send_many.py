@@ -26,6 +26,7 @@ from tests.producer.fakes import FakeLog
 KEYS = st.none() | st.binary(max_size=3)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.none() | st.binary(max_size=60), KEYS), max_size=80),
     st.booleans(), st.none() | st.integers(0, 3), st.integers(1, 4), st.integers(150, 1000),
@@ -60,6 +61,7 @@ def test_it_sends_what_as_many_sends_would_in_the_same_order(
         assert offsets == sorted(offsets)
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 200), st.integers(0, 2**32), st.sampled_from([0, 1, 30, 600]),
     st.sampled_from(["murmur3", "murmur2"]), st.sampled_from([150, 600, 1 << 20]),
@@ -155,6 +157,7 @@ def test_more_than_the_buffer_holds_is_sent_in_one_call() -> None:
     assert log.partition("t").values == [b"%d" % n for n in range(10_000)]
 
 
+@pytest.mark.slow
 def test_many_keyless_records_are_spread_batch_by_batch() -> None:
     log = FakeLog(partitions=4)
     with log.producer(batch_bytes=10_000) as producer:

@@ -43,6 +43,7 @@ def run_threads(*functions: Any) -> None:
     assert failures == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_switching")
 @pytest.mark.parametrize(
     "options",

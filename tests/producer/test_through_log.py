@@ -295,6 +295,7 @@ def test_a_flush_within_a_sync_of_the_same_thread_leaves_its_record_to_a_later_o
         assert log.partition("t", 0).durable_offset == 3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGVTALRM"), reason="this system has no timer for processor time")
 @pytest.mark.parametrize(
     "options", [{"acks": 1, "linger_ms": 0}, {"linger_ms": 0}, {"acks": 1, "batch_bytes": 1000}], ids=str

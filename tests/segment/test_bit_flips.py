@@ -109,7 +109,7 @@ def fetch_one(partition: Partition, offset: int) -> bytes:
         cursor = fetched.cursor
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.slow
 def test_every_flipped_bit_of_a_sealed_segment_is_found_at_its_position(directory: Path) -> None:
     filesystem = lay_out(directory, sealed=True)
@@ -119,11 +119,13 @@ def test_every_flipped_bit_of_a_sealed_segment_is_found_at_its_position(director
     assert found == 524_288
 
 
+@pytest.mark.slow
 def test_flipped_bits_of_a_sealed_segment_are_found_at_positions(directory: Path, seed: int) -> None:
     sample = sorted(random.Random(seed).sample(range(BITS), 10_000))
     assert check_at_positions(lay_out(directory, sealed=True), directory, sample) == len(sample)
 
 
+@pytest.mark.slow
 def test_flipped_bits_of_a_sealed_segment_are_found_at_offsets(directory: Path, seed: int) -> None:
     lay_out(directory, sealed=True)
     sample = random.Random(seed).sample(HEADER_BITS, 2000) + random.Random(seed).sample(range(BITS), 1000)
@@ -162,7 +164,7 @@ def test_a_record_behind_a_damaged_last_offset_is_read_whatever_the_size_of_the_
     assert [record.offset for record in partition.read(63, max_records=1, max_bytes=1)] == [63]
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_every_flipped_bit_of_a_sealed_segment_is_found_at_its_offset(directory: Path) -> None:
@@ -199,6 +201,7 @@ def check_active(directory: Path, bits: Iterable[int]) -> tuple[int, int, list[i
     return found, epochs, missed
 
 
+@pytest.mark.slow
 def test_flipped_bits_of_an_active_segment_are_found_in_order_but_for_the_leader_epoch(
     directory: Path, seed: int
 ) -> None:
@@ -211,7 +214,7 @@ def test_flipped_bits_of_an_active_segment_are_found_in_order_but_for_the_leader
     assert found + epochs == len(sample)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_flipped_offset_in_an_active_segment_never_passes_for_another_record(directory: Path) -> None:
     """Whatever single bit of a base offset is wrong, reading any offset gives the record of that offset or an error."""
     filesystem = lay_out(directory, sealed=False)
@@ -232,6 +235,7 @@ def test_a_flipped_offset_in_an_active_segment_never_passes_for_another_record(d
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_a_seal_costs_the_seal_and_no_record(directory: Path) -> None:
     filesystem = lay_out(directory, sealed=True)
     seal = f"{directory}/{0:020d}.seal"

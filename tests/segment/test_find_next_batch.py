@@ -72,6 +72,7 @@ def test_bytes_that_are_no_header_cost_no_step_each(path: str, filling: bytes, m
     assert len(looked_at) < 100
 
 
+@pytest.mark.slow
 def test_looking_is_given_up_after_so_many_headers_that_were_none(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []
     monkeypatch.setattr(recovery, "check_header", lambda header: looked_at.append(1) or check_header(header))

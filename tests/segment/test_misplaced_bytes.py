@@ -25,7 +25,7 @@ from tests.partition.logs import append_encoded, batch, batch_of_size, everythin
 from tests.storage.filesystems import InMemory
 
 # no record is decoded, so that one codec is enough
-pytestmark = [pytest.mark.slow, pytest.mark.one_in(4)]
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
 SEGMENT_BYTES, SECTOR_BYTES = 65_536, 512
 SECTORS = SEGMENT_BYTES // SECTOR_BYTES
 SIZES = pytest.mark.parametrize("batch_bytes", [1024, 512])

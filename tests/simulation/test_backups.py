@@ -10,7 +10,7 @@ from pylog import Log
 from pylog.testing.machine import Machine, for_every_kill, for_every_power_loss
 from tests.simulation.backups import COPY, ROOT, Contents, check_goes_on, contents, copied, staged, sync_all, write
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_in(4)]
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
 UNFINISHED = f"{COPY}.unfinished-backup"
 
 

@@ -22,7 +22,7 @@ from tests.simulation.cleaner_schedules import (
 )
 from tests.simulation.transactions_schedules import a_share, part_of_all
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(16)]
 
 OF_THREE = {"consumed_and_join_and_commit"}
 """Programs: there are many more orders, for the engines' run alone."""

@@ -21,7 +21,7 @@ from tests.simulation.compactions import (
 )
 from tests.simulation.orders import at_random, in_every_order
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_in(4)]
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
 
 
 def test_a_kill_at_any_step_leaves_the_newest_records(seed: int) -> None:

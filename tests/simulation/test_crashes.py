@@ -16,7 +16,7 @@ from tests.simulation.workloads import (
     rolls,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(16)]
 
 every_workload = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
 

@@ -16,7 +16,7 @@ from tests.simulation.erasures import (
 )
 from tests.simulation.orders import at_random, in_every_order
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_in(4), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(8), pytest.mark.timeout(600)]
 
 
 class Erasing:

@@ -11,7 +11,7 @@ from pylog.errors import CommitFailed
 from pylog.group.admin import GroupAdmin
 from pylog.testing.machine import Machine, Process, RandomWalk, Schedule, Step, Strategy, all_schedules
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_in(4)]
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
 
 T0 = TopicPartition("t", 0)
 RECORDS = 4

@@ -23,7 +23,7 @@ from pylog.testing.machine import (
 from pylog.transaction.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
 from tests.simulation.orders import in_all_orders
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_in(4)]
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
 
 ROOT = "/log"
 TWO_WEEKS_S = 2 * TRANSACTIONAL_ID_EXPIRATION_MS / 1000

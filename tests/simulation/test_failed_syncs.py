@@ -53,6 +53,7 @@ def durable_offsets(machine: Machine, end: int) -> set[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 @pytest.mark.parametrize("suffix", ["0000.log", "0004.log", ".index", ".timeindex", ".snapshot"])
 def test_what_is_acknowledged_after_a_failed_sync_is_durable(suffix: str, behaviour: str) -> None:
@@ -96,8 +97,9 @@ def test_no_file_of_a_segment_is_synced_again_after_it_failed(behaviour: str) ->
         assert inodes.count(inodes[0]) == 1, suffix
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_slots_that_a_failed_sync_took_back_are_put_back(behaviour: str) -> None:
     machine = Machine()
     log = with_a_closed_segment(machine)
@@ -135,6 +137,7 @@ def test_no_reader_sees_aborted_records_while_a_segment_is_made_again() -> None:
     assert seen == {(b"plain",)}
 
 
+@pytest.mark.slow
 def test_deleting_records_again_finishes_what_a_failed_sync_left() -> None:
     machine = Machine()
     log = with_a_closed_segment(machine)
@@ -147,6 +150,7 @@ def test_deleting_records_again_finishes_what_a_failed_sync_left() -> None:
         assert open_log(image).partition("t", 0).earliest_offset == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 def test_a_log_start_that_another_ones_failed_sync_left_is_durable_before_it_is_relied_on(behaviour: str) -> None:
     machine = Machine()
@@ -159,6 +163,7 @@ def test_a_log_start_that_another_ones_failed_sync_left_is_durable_before_it_is_
         assert open_log(image).partition("t", 0).earliest_offset == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 def test_slots_whose_sync_failed_for_a_process_that_died_are_written_before_they_are_synced(behaviour: str) -> None:
     machine = Machine()

@@ -25,7 +25,7 @@ from tests.simulation.faults import (
 )
 from tests.simulation.workloads import WORKLOADS, Workload
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(16)]
 
 every_workload = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
 SHARE = 20

@@ -103,7 +103,7 @@ def assert_whole_and_goes_on(log: Log) -> None:
     assert [record.value[:2] for record in records[-3:]] == [b"20", b"21", b"22"]
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_dead_writers_tail_is_repaired_after_two_errors_at_any_steps(whole: bool, seed: int) -> None:
     """The first left the segment ahead of what was published, so the next attempt recovered, and the second cut that short."""
@@ -120,7 +120,7 @@ def test_a_dead_writers_tail_is_repaired_after_two_errors_at_any_steps(whole: bo
     assert first > 50
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_recovery_within_one_boot_that_is_cut_short_at_any_step_is_finished_by_the_next_writer() -> None:
     """It left the epoch checkpoint ahead of the log, and a closed segment's time index without entries, for ever."""
     _, steps = append_while(with_a_wrong_index(), set(), 1)
@@ -159,6 +159,7 @@ def resumed_at(log: Log) -> int | None:
         return consumer.position(T0)
 
 
+@pytest.mark.slow
 def test_a_group_stays_where_it_is_when_the_power_is_lost_after_a_recovery_was_cut_short(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -195,6 +196,7 @@ def test_an_epoch_that_nobody_wrote_under_is_dropped_by_the_next_recovery() -> N
     assert LeaderEpochs.load(process.filesystem, DIRECTORY).starts == [(0, 0), (3, committed)]
 
 
+@pytest.mark.slow
 def test_a_closed_segments_indexes_stay_whole_if_its_copy_after_a_failed_sync_is_cut_short_at_any_step() -> None:
     """Its time index stayed without entries until somebody synced again."""
     steps = steps_after_a_failed_sync(two_segments(), 0)

@@ -136,6 +136,7 @@ def test_a_deletion_cut_off_at_any_step_is_finished_by_the_next_to_open() -> Non
         assert for_every_kill(machine, lambda: log.delete_topic("t"), check) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", ["create", "delete", "open"])
 def test_a_deletion_cut_off_at_any_step_leaves_no_directory_that_nothing_sweeps(again: str) -> None:
     """Whatever another process does next, which has the log open already: no records are left to be moved aside."""
@@ -207,6 +208,7 @@ def test_a_deletion_that_cannot_be_finished_keeps_nobody_from_creating_other_top
     assert log.topics() == ["u"]
 
 
+@pytest.mark.slow
 def test_what_producers_sent_in_deleted_records_is_known_after_a_loss_of_power() -> None:
     machine = Machine()
     log = open_log(machine)
@@ -260,6 +262,7 @@ def test_a_snapshot_of_the_end_that_is_an_older_one_does_not_hide_what_a_produce
         assert partition.log.append_batch(batch(b"sent", producer_id=7, epoch=0, sequence=1)).duplicate
 
 
+@pytest.mark.slow
 def test_a_seal_of_an_earlier_segment_is_gone_for_good_when_the_segment_is_closed() -> None:
     """Its maker was killed between two looks at the segment, and it is durable."""
     seal = None

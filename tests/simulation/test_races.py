@@ -20,7 +20,7 @@ from tests.simulation.races import (
     systematically,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(16)]
 
 
 @pytest.mark.parametrize("first", OPERATIONS)

@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.recoveries import interrupted_recoveries, killed_recoveries_verified
 from tests.simulation.workloads import WORKLOADS, Workload
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_in(4)]
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
 
 
 @pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)

@@ -16,7 +16,7 @@ from tests.simulation.workloads import WORKLOADS, Workload
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_call_that_fails_once_or_for_ever_leaves_no_lie(workload: Workload, tmpfs_dir: Path, seed: int) -> None:
     found = sweep(workload, tmpfs_dir, every=900, offset=seed)
     assert found.problems == []

@@ -16,7 +16,7 @@ from tests.simulation.transactions_oracle import OFFSETS, Seen, torn, visible, w
 from tests.simulation.transactions_schedules import RACES, Exploration, Programs, a_share, take_overs
 from tests.simulation.transactions_stalls import NEVER, stall, stalls
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(16)]
 
 every_workload = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
 

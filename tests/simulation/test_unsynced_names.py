@@ -63,6 +63,7 @@ def is_durable(machine: Machine, number: int) -> bool:
     return [record.value for record in open_log(all_lost(machine)).partition("t", number).scan()] == [b"kept"]
 
 
+@pytest.mark.slow
 def test_the_power_leaves_a_topic_and_the_log_whose_maker_was_killed_at_any_step() -> None:
     number = 1
     while (machine := killed_at(number, "create")) is not None:

@@ -143,6 +143,7 @@ def test_offsets_are_fixed_when_the_query_is_planned(log: Log) -> None:
     assert len(read(log.path)) == len(before) + 6 * len(CORNERS)
 
 
+@pytest.mark.slow
 def test_every_range_of_offsets(log: Log) -> None:
     orders(log)
     everything = scanned(log, "orders")
@@ -455,6 +456,7 @@ def test_a_brokers_partition_that_vanishes_behind_a_gap(tmp_path: Path, monkeypa
 # Damage
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_found_or_changes_no_row(log: Log, seed: int) -> None:
     orders(log)
     ranges, everything = planned(log.path), scanned(log, "orders")

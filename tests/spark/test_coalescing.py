@@ -74,6 +74,7 @@ def piece(number: int, size_bytes: int) -> PartitionRange:
     return PartitionRange(SOURCE, NO_STATE, number, number + 1, "read_committed", True, size_bytes=size_bytes)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(0, 2 * TASK_BYTES) | st.integers(0, 1_000), max_size=60),
     st.integers(1, 3 * TASK_BYTES),

@@ -77,6 +77,7 @@ def copy_of(whole: Path, state: str, to: Path) -> Path:
 FLIPS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 7)), min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["one batch", "anywhere"])
 def test_any_flipped_bits_hide_the_batches_they_are_in_and_no_others(
     whole: Path, state: str, where: str, tmp_path_factory: pytest.TempPathFactory

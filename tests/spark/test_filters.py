@@ -164,6 +164,7 @@ def _fill(path: Path, offset_of: Callable[[int], int], codec: str) -> None:
                     producer.flush()
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), FILTERS)
 def test_filters_give_the_rows_that_pass_them(
@@ -173,6 +174,7 @@ def test_filters_give_the_rows_that_pass_them(
     assert filtered(path, filters) == [row for row in everything if all(truth(it, row) for it in filters)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual])
 @pytest.mark.parametrize("negated", [False, True])
 def test_each_comparison_with_every_offset_and_every_time(
@@ -342,6 +344,7 @@ def hours_of_a_sink(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("percent", [0, 37, 50, 98])
 @pytest.mark.parametrize(
     "made",
@@ -352,7 +355,7 @@ def hours_of_a_sink(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "hours_of_a_sink",
     ],
 )
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_hundredth_of_the_time_is_read_from_few_of_the_bytes(
     made: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, percent: int
 ) -> None:

@@ -69,7 +69,7 @@ def bomb(codec: int) -> bytes:
     return zstandard.ZstdCompressor().compress(zeros * 200)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_a_bomb_costs_no_more_than_the_limit(small: JavaReader, tmpfs_dir: Path, codec: int) -> None:
     with Log(tmpfs_dir / "log") as log:
@@ -82,6 +82,7 @@ def test_a_bomb_costs_no_more_than_the_limit(small: JavaReader, tmpfs_dir: Path,
     assert "holds more than the limit of 134217728 bytes" in expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [NONE, ZSTD])
 def test_a_batch_that_is_too_large_is_for_a_consumer(java: JavaReader, tmpfs_dir: Path, codec: int) -> None:
     """More than 128 MiB, as it is or decompressed, is no damage."""
@@ -163,6 +164,7 @@ def test_the_seal_finds_what_no_checksum_covers(java: JavaReader, log: Log, byte
     assert java.ask(planned_pieces(log), count=True).startswith("corrupt ")
 
 
+@pytest.mark.slow
 def test_a_count_is_right_or_an_error_whatever_byte_of_a_header_is_damaged(java: JavaReader, tmpfs_dir: Path) -> None:
     """Also of a marker, and of batches in and outside of an aborted transaction: a bit, or all bits of the attributes."""
     with Log(tmpfs_dir / "log") as log:
@@ -300,6 +302,7 @@ def test_links_and_fifos_are_not_followed(java: JavaReader, log: Log, tmp_path: 
     assert java.ask(pieces).startswith("failed ")
 
 
+@pytest.mark.slow
 def test_a_seal_that_is_a_sparse_file_costs_no_memory(classes: Path, log: Log) -> None:
     """It is no longer than that of so long a segment may be."""
     path = Path(log.path, f"{TOPIC}-0", f"{0:020}{LOG}")

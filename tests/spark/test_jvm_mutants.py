@@ -25,7 +25,7 @@ def _quiet() -> Iterator[None]:
     logger.setLevel(before)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_both_readers_agree(java: JavaReader, tmpfs_dir: Path) -> None:
     seed = Random().randrange(2**32)
     print(f"seed {seed}")

@@ -71,6 +71,7 @@ def test_small_pieces_share_a_task(orders: Path) -> None:
     assert task["sizeBytes"] == sum(path.stat().st_size for path in orders.glob("orders-*/*.log"))
 
 
+@pytest.mark.slow
 def test_a_piece_has_the_segments_that_it_lies_in_and_begins_at_a_batch(orders: Path) -> None:
     with Log(orders, read_only=True) as log:
         infos = log.partition("orders", 0).segments

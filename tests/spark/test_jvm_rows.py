@@ -40,6 +40,7 @@ def check(java: JavaReader, ranges: list[PartitionRange], columns: tuple[str, ..
     return int(found.split()[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("golden", sorted(path.name for path in DATA.glob("*-*") if (path / "expected").is_dir()))
 @pytest.mark.parametrize("pieces", [1, 40])
@@ -50,7 +51,7 @@ def test_golden_directories(java: JavaReader, golden: str, level: str, pieces: i
     assert java.ask(pieces_of(ranges)) == plain_verdict(DATA / golden / "log", ranges)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("seed", range(20))
 def test_random_logs(java: JavaReader, tmpfs_dir: Path, seed: int) -> None:
     """Ten each, whole and in pieces that begin and end inside of batches, with all columns and with some."""
@@ -73,6 +74,7 @@ def random_options(path: Path, chance: Random) -> dict[str, object]:
     return {**found, "isolationLevel": chance.choice(LEVELS)}
 
 
+@pytest.mark.slow
 def test_random_logs_have_what_is_hard(tmpfs_dir: Path) -> None:
     """Else the test above says less than it seems to."""
     chance, met = Random(0), Counter[str]()
@@ -91,6 +93,7 @@ def test_random_logs_have_what_is_hard(tmpfs_dir: Path) -> None:
     assert min(met[what] for what in ("aborted", "segments", "gaps", "headers", "nulls")) > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", CODEC_NAMES)
 def test_text_in_large_batches(java: JavaReader, tmpfs_dir: Path, codec: str) -> None:
     """More than one buffer of bytes, and more than one array of rows."""

@@ -138,7 +138,7 @@ def test_there_are_no_other_names() -> None:
         _ = spark.jars
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.processes
 def test_the_same_sources_make_the_same_jar(tmp_path: Path) -> None:
     if problem := jar_problem():

@@ -40,7 +40,7 @@ def merged(spark: SparkSession, names: dict[str, Any]) -> dict[bytes, bytes]:
     return {bytes(row.key): bytes(row.value) for row in rows}
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.timeout(300)  # two streaming queries
 def test_the_table_has_the_newest_value_of_each_key(spark: SparkSession, tmpfs_dir: Path, seed: int) -> None:
     choose = random.Random(seed)

@@ -106,7 +106,7 @@ def test_pieces_of_what_retention_has_removed_are_refused(log: Log) -> None:
             pieces_of([each])
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_files_that_go_before_the_java_reader_opens_them_are_loss(java: JavaReader, log: Log) -> None:
     pieces = [pieces_of([each]) for each in planned(log.path, splitBytes=8_000)]
     before = [java.ask(each) for each in pieces]

@@ -237,7 +237,7 @@ class Model:
         assert all(found == sorted(found) for found in partitions)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("for_every", [for_every_kill, for_every_power_loss], ids=["kill", "power"])
 def test_a_query_that_starts_again_after_any_crash_writes_each_record_once(for_every: Callable[..., int]) -> None:
@@ -257,7 +257,7 @@ def test_a_query_that_starts_again_after_any_crash_writes_each_record_once(for_e
 @pytest.mark.slow
 @pytest.mark.parametrize("for_every", [for_every_kill, for_every_power_loss], ids=["kill", "power"])
 @pytest.mark.parametrize("large_bytes", [1, encoded.LARGE_BYTES])
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_a_save_is_in_the_log_wholly_or_not_at_all_after_any_crash(
     for_every: Callable[..., int], large_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,7 +101,7 @@ def test_a_query_goes_on_where_it_was(root: Path, sink_id: str, name: str, last:
 
 @pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_whatever_is_killed_meanwhile_the_next_commit_finishes_it_once(root: Path, tmpfs_dir: Path, seed: int) -> None:
     steps = seed % EVERY
     while True:

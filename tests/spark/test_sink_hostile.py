@@ -113,6 +113,7 @@ def test_any_flipped_byte_of_a_staged_file_is_found(place: SinkDirectory, data: 
         read(place, bytes(whole), crc=crc)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_flipped_byte_of_a_file_that_was_staged_now_is_found(place: SinkDirectory, data: st.DataObject) -> None:
     file, first = StagedFile(place, 0, 1), bytearray(view_of(CORNERS).buffer)

@@ -84,6 +84,7 @@ def test_one_task_reads_a_small_partition(log: Log) -> None:
     assert [*map(len, (ends(planned(log.path)), ends(planned(log.path), 1)))] == [1, 1]
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, BATCHES * RECORDS), st.integers(0, BATCHES * RECORDS), st.integers(1_000, 300_000))
 def test_any_range_in_pieces_gives_the_same_rows(log: Log, one: int, other: int, split_bytes: int) -> None:

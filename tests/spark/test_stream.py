@@ -203,6 +203,7 @@ def test_a_batch_takes_about_as_many_bytes_as_are_asked_for(log: Log) -> None:
     assert all(limit / 2 < size < limit * 1.5 for size in taken[:-1])  # an index has an entry for every 4 KiB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segments", [10, 80])
 def test_a_limit_in_bytes_costs_what_it_takes_not_what_there_is(
     tmp_log_dir: Path, segments: int, monkeypatch: pytest.MonkeyPatch
@@ -311,6 +312,7 @@ def test_a_topic_that_goes_while_it_is_looked_at_is_one_that_is_gone(log: Log, m
         query.batch()
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_every_record_comes_once_whatever_happens(tmpfs_dir: Path, data: st.DataObject) -> None:

@@ -92,6 +92,7 @@ except Exception:
 """  # what python_streaming_source_runner.py of PySpark does
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at_the_end", "follows", "is_shown"),
     [

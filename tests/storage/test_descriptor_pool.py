@@ -315,6 +315,7 @@ def test_a_file_that_is_listed_in_the_place_of_one_that_was_freed_stays_listed()
     assert POOL._files.pop(key)() is new
 
 
+@pytest.mark.slow
 def test_threads_that_read_and_write_meet_no_other_file(few: None, tmp_path: Path, seed: int) -> None:
     failures: list[BaseException] = []
     is_over = threading.Event()

@@ -52,6 +52,7 @@ def root(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("depth", ["", "a", "a/b"])
 def test_no_directory_on_the_way_is_a_link(

@@ -146,9 +146,10 @@ def test_an_interrupt_that_is_kept_keeps_no_lock(tmp_path: Path) -> None:
     assert number > 5
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("operation", ["create", "alter", "grow", "producer id"])
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_an_interrupted_change_that_is_kept_locks_nobody_out(tmpfs_dir: Path, operation: str) -> None:
     changes: dict[str, Callable[[Log], object]] = {
         "create": lambda log: log.create_topic("new"),

@@ -236,6 +236,7 @@ def interrupted_at(number: int, paths: list[str]) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_a_watch_is_made_loses_no_descriptor(
     place: Path, open_files: Callable[[], list[str]]
 ) -> None:

@@ -371,6 +371,7 @@ def test_a_renamed_topic_still_tells_which_tombstones_are_gone(log: Log, clock: 
         assert dict(table.items()) == scan(log, "u") == {b"other": b"1"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("for_every", [for_every_kill, for_every_power_loss], ids=["kill", "power"])
 def test_a_crash_at_any_step_of_a_compaction_leaves_no_deleted_key_in_a_table(
     for_every: Callable[..., int], seed: int

@@ -138,6 +138,7 @@ class History:
         return self.resets
 
 
+@pytest.mark.slow
 def test_a_table_is_a_scan_whatever_compaction_does_meanwhile(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pylog.tables.follower._FETCH_BYTES", 1)
     resets = 0

@@ -40,6 +40,7 @@ def is_a_scan(log: Log) -> None:
         assert dict(table) == scan(log)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("for_every", [for_every_kill, for_every_power_loss], ids=["kill", "power"])
 def test_after_a_crash_at_any_step_the_table_is_a_scan_of_the_log(for_every: Callable[..., int], seed: int) -> None:
     machine = Machine(seed, tear_writes=for_every is for_every_kill)
@@ -60,6 +61,7 @@ def test_after_a_crash_at_any_step_the_table_is_a_scan_of_the_log(for_every: Cal
     assert for_every(machine, lambda: program(machine), check, **options) > 100
 
 
+@pytest.mark.slow
 def test_a_power_failure_that_removes_records_the_snapshot_has_makes_the_table_begin_again(seed: int) -> None:
     machine = Machine(seed)
     with machine.process().open_log(LOG) as log:
@@ -80,6 +82,7 @@ def test_a_power_failure_that_removes_records_the_snapshot_has_makes_the_table_b
         crash(table)
 
 
+@pytest.mark.slow
 def test_a_table_that_aborts_and_commits_with_a_killed_producer_is_a_scan(seed: int) -> None:
     machine = Machine(seed)
 

@@ -92,6 +92,7 @@ def test_a_table_that_outgrows_its_snapshot_is_told_when_it_is_saved_and_not_in_
         writes.side_effect = None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [full, io_error])
 def test_with_a_full_disk_at_any_write_the_table_is_a_scan_then_and_later(
     tmp_path: Path, error: Callable[[str], BaseException]
@@ -169,6 +170,7 @@ def work_on(log: Log, path: Path, store: str) -> Any:
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("store", "rooms"), [("memory", TABLES), pytest.param("rocksdict", ROCKS_STORE, marks=ROCKS.marks)]
 )

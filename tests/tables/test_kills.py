@@ -28,7 +28,7 @@ STRIDE = 37  # has no divisor in common with a number of steps, so each step is 
 
 pytestmark = [
     needs_rocksdict,
-    pytest.mark.one_in(4),
+    pytest.mark.one_in(8),
     pytest.mark.processes,
     pytest.mark.timeout(60 + 2 * KILLS),
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),

@@ -158,6 +158,7 @@ class History:
         return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("store", "values"), STORES_AND_VALUES)
 def test_a_table_is_a_scan_of_its_topic_after_any_history(tmp_path: Path, store: str, values: str, seed: int) -> None:
     for number in range(HISTORIES):

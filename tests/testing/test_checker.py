@@ -444,6 +444,7 @@ def test_every_kind_has_three_histories_of_each_sort() -> None:
     assert all(len(found) >= 3 and len(not_found) >= 3 for found, not_found in TABLE.values())
 
 
+@pytest.mark.slow
 def test_generated_histories_of_a_right_log_have_no_anomaly(seed: int) -> None:
     happened: set[str] = set()
     for number in range(1000):
@@ -454,8 +455,9 @@ def test_generated_histories_of_a_right_log_have_no_anomaly(seed: int) -> None:
     assert happened == {"invoke", "ok", "fail", "info", "send", "begin", "txn", "poll", "assign", "delete", "crash"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.__name__)
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_one_defect_in_a_clean_history_is_always_caught(defect: Defect, seed: int) -> None:
     tried = 0
     for number in range(200):

@@ -40,12 +40,14 @@ def holding(told: list[int]) -> Callable[[Machine], None]:
     return check
 
 
+@pytest.mark.slow
 def test_what_is_durable_survives_every_loss_of_power() -> None:
     machine, told = Machine(), list[int]()
     assert for_every_power_loss(machine, appending(machine, told, "all"), holding(told)) > 200
     assert told == [0, 1]
 
 
+@pytest.mark.slow
 def test_what_is_only_written_survives_every_kill_and_not_every_loss_of_power() -> None:
     machine, told = Machine(tear_writes=True), list[int]()
     assert for_every_kill(machine, appending(machine, told, 1), holding(told)) > 50

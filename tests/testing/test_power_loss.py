@@ -254,6 +254,7 @@ def many_sectors(count: int) -> Machine:
     return machine
 
 
+@pytest.mark.slow
 def test_up_to_4096_combinations_all_are_given() -> None:
     found = [after.disk.contents()["/f"] for after in many_sectors(12).power_losses(sector_bytes=SECTOR)]
     assert len(found) == len(set(found)) == 4096
@@ -399,6 +400,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(STEPS, st.integers(0, 9))
 def test_every_byte_after_a_loss_of_power_is_one_that_was_written(

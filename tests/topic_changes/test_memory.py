@@ -83,6 +83,7 @@ def streams(log: Log, max_bytes: int) -> list[Stream]:
     return [Stream(each, 0, each.latest_offset, now=now, after=after, max_bytes=max_bytes) for each in logs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("headers", [[], [(str(n), b"") for n in range(20)]], ids=["small", "many headers"])
 def test_all_records_that_are_read_ahead_take_what_each_partition_may(
     tmp_log_dir: Path, held: Held, headers: list[tuple[str, bytes]]
@@ -101,6 +102,7 @@ def test_all_records_that_are_read_ahead_take_what_each_partition_may(
         assert 5_000 * _PARTITIONS < most_bytes <= 36_000 * _PARTITIONS
 
 
+@pytest.mark.slow
 def test_few_decompressed_batches_are_kept(
     tmp_log_dir: Path, held: Held, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,8 +176,9 @@ def sent(record: Record) -> int:
     return int(record.headers[0][1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", range(6))
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_random_histories_keep_the_order_of_each_key_and_the_positions_of_groups(
     tmp_log_dir: Path, seed: int, run: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

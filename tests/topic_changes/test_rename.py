@@ -156,6 +156,7 @@ def test_a_start_without_a_commit_moves_too(tmp_log_dir: Path) -> None:
         assert committed(log, "new", "late") == {0: 3, 1: 3}
 
 
+@pytest.mark.slow
 def test_a_start_moves_in_a_log_without_any_commit(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
         log.create_topic("old")
@@ -257,7 +258,7 @@ def test_directories_of_no_topic_at_the_new_name_are_moved_aside(tmp_log_dir: Pa
         pytest.param(partial(for_every_power_loss, at_most=6), id="power", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_kill_or_a_power_loss_at_any_step_leaves_the_old_or_the_new_name(
     for_every: Callable[..., int], seed: int
 ) -> None:

@@ -112,6 +112,7 @@ def test_records_without_a_key_tombstones_and_large_records(tmp_log_dir: Path) -
             assert mine == [b"%d %d" % (source, n) for n in range(5)]
 
 
+@pytest.mark.slow
 def test_a_group_continues_where_it_has_committed(tmp_log_dir: Path) -> None:
     """The member notices by itself. What comes again is at most what was behind the slowest partition."""
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
@@ -341,7 +342,8 @@ def test_what_is_refused_changes_nothing(tmp_log_dir: Path) -> None:
         assert not list(tmp_log_dir.glob("*-future"))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.slow
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "for_every",
     [

@@ -32,6 +32,7 @@ def check(root: Path, it: Story) -> None:
                     assert found == {0: it.visible(start, level)}, (read_only, level, start)
 
 
+@pytest.mark.slow
 def test_commit_abort_commit_of_one_producer_beside_another_one(root: Path) -> None:
     with Log(root) as log, story(log) as it:
         commit_abort_commit(it)
@@ -61,6 +62,7 @@ def test_commit_abort_commit_of_one_producer_beside_another_one(root: Path) -> N
             assert consumer.committed(TopicPartition(TOPIC, 0)) == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("round_", range(3))
 def test_random_transactions_of_three_producers(root: Path, seed: int, round_: int) -> None:
     with Log(root) as log, story(log, ("one", "two", "three")) as it:
@@ -68,7 +70,7 @@ def test_random_transactions_of_three_producers(root: Path, seed: int, round_: i
         check(root, it)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.slow
 def test_the_same_in_segments_of_a_few_batches(root: Path, seed: int) -> None:
     with Log(root) as log:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -140,4 +141,4 @@ class Transactions(RuleBasedStateMachine):
 
 
 Transactions.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
-TestTransactions = Transactions.TestCase
+TestTransactions = pytest.mark.slow(Transactions.TestCase)

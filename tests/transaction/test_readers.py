@@ -67,6 +67,7 @@ def plain(log: Log, name: str) -> None:
         send(producer, name)
 
 
+@pytest.mark.slow
 def test_commit_abort_commit_of_one_producer_from_every_offset(
     log: Log, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +147,7 @@ def test_ends_and_lag_are_those_of_decided_records(log: Log, root: Path, monkeyp
             assert it.end_offsets(partitions) == dict.fromkeys(partitions, 2)
 
 
+@pytest.mark.slow
 def test_a_consumer_that_may_write_writes_the_missing_markers(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """So later readers need not ask. It first gives their owner the time to do it."""
     producer = producer_of(log)

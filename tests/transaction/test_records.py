@@ -90,6 +90,7 @@ def test_of_a_client_that_raises_the_epoch_with_each_decision_the_epoch_is_that_
     assert decode(KEY, ongoing) == DECISION._replace(status=Status.ONGOING)
 
 
+@pytest.mark.slow
 @given(DECISIONS)
 def test_what_is_written_is_read(decision: Decision) -> None:
     assert decode(encode_key(decision.transactional_id), encode_value(decision)) == decision

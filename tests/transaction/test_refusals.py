@@ -233,6 +233,7 @@ def test_commits_to_a_topic_that_was_deleted_are_forgotten() -> None:
     assert table.commit_of(*first) is None
 
 
+@pytest.mark.slow
 def test_what_is_touched_once_is_synced_for_the_table_to_forget_it() -> None:
     """Each transaction in partitions of its own: no later one syncs the markers of those before."""
     stage = Stage()

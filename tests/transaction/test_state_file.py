@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +41,7 @@ class Bench:
         file.pwrite(data, 0)
 
 
+@pytest.mark.slow
 @given(st.lists(STATES, min_size=1, max_size=6))
 def test_the_last_state_published_is_read_by_this_and_other_processes(states: list[TransactionState]) -> None:
     bench = Bench()
@@ -51,6 +53,7 @@ def test_the_last_state_published_is_read_by_this_and_other_processes(states: li
     assert len(bench.data()) == FILE_BYTES
 
 
+@pytest.mark.slow
 @given(st.lists(STATES, min_size=1, max_size=4), st.binary(max_size=FILE_BYTES))
 def test_a_publisher_knows_what_is_in_the_file_without_reading_it(states: list[TransactionState], there: bytes) -> None:
     bench = Bench()
@@ -61,6 +64,7 @@ def test_a_publisher_knows_what_is_in_the_file_without_reading_it(states: list[T
         assert bench.writer._known.sequence == bench.file()._look().sequence
 
 
+@pytest.mark.slow
 @given(st.lists(STATES, min_size=2, max_size=4), st.integers(0, SLOT_BYTES - 1))
 def test_a_torn_publication_leaves_the_state_before(states: list[TransactionState], written: int) -> None:
     bench = Bench()

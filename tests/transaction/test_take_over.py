@@ -10,7 +10,7 @@ from pylog.testing.machine import Machine, Process, Step, for_every_kill, for_ev
 from tests.transaction.stage import ROOT, Owner, Stage, values_of
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("flushes", [False, True], ids=["one batch", "ordinary"])
 @pytest.mark.parametrize("crash", [for_every_kill, for_every_power_loss])

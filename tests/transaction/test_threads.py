@@ -86,6 +86,7 @@ def test_a_record_of_an_aborted_transaction_is_not_in_the_next_one(
     assert all(each.exception() is not None for each in deliveries)
 
 
+@pytest.mark.slow
 def test_what_is_visible_is_what_was_committed_while_another_thread_flushes(
     log: Log, producer: Producer, seed: int
 ) -> None:

@@ -159,7 +159,8 @@ def seen_of(stage: Stage, values: dict[int, str]) -> dict[int, str]:
     return seen
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.slow
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(
     "values",

@@ -36,6 +36,15 @@ _OFFSET_MAX = 2**63 - 2**31  # offsets are int64, and a segment has offsets up t
 SEGMENT_KINDS = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, TIMES, UNSYNCED, SEAL)
 CLEANED_KINDS = (TRANSACTION_INDEX, OFFSET_INDEX, TIME_INDEX, LOG)  # besides the seal, in the order of a swap
 _COPIED = (LOG, OFFSET_INDEX, TIME_INDEX)
+_LEFTOVER_KINDS = frozenset(
+    {
+        *(kind + DELETED for kind in SEGMENT_KINDS),
+        *(kind + REWRITE for kind in _COPIED),
+        *(kind + suffix for kind in (*CLEANED_KINDS, SEAL) for suffix in (CLEANED, SWAP)),
+        TIMES,
+    }
+)
+_OUR_KINDS = frozenset({*SEGMENT_KINDS, SNAPSHOT})
 _SINGLE_FILES = frozenset({COMMIT_SLOTS, LOCK, EPOCH_CHECKPOINT, PARTITION_METADATA, CLEANER_LOCK, CLEANER_CHECKPOINT})
 
 
@@ -50,7 +59,14 @@ def file_path(directory: str, base_offset: int, kind: str) -> str:
 
 def offset_of(name: str, kind: str) -> int | None:
     """The offset in the name of a file of this kind, or None for any other name. A number beyond int64 is not an offset."""
-    return next(iter(offsets_of([name], kind)), None)
+    return int(name[:_DIGITS]) if _kind_of(name) == kind else None
+
+
+def _kind_of(name: str) -> str | None:
+    """What follows the offset in a name; None for a name that begins with none."""
+    digits = name[:_DIGITS]
+    is_offset = len(digits) == _DIGITS and digits.isascii() and digits.isdigit() and int(digits) <= _OFFSET_MAX
+    return name[_DIGITS:] if is_offset else None
 
 
 def temporary_path(path: str, process_id: int, drawn: bytes) -> str:
@@ -80,13 +96,7 @@ def is_leftover(name: str) -> bool:
         target, _, of_process = name.removesuffix(TEMPORARY).rpartition(".")
         is_lock = target == LOCK and _OF_PROCESS.fullmatch(of_process) is not None
         return is_lock or is_unfinished_snapshot(name) or unfinished_seal(name) is not None
-    kinds: Sequence[str] = (
-        *(kind + DELETED for kind in SEGMENT_KINDS),
-        *(kind + REWRITE for kind in _COPIED),
-        *(kind + suffix for kind in (*CLEANED_KINDS, SEAL) for suffix in (CLEANED, SWAP)),
-        TIMES,
-    )
-    return any(offset_of(name, kind) is not None for kind in kinds)
+    return _kind_of(name) in _LEFTOVER_KINDS
 
 
 def is_ours(name: str) -> bool:
@@ -94,7 +104,7 @@ def is_ours(name: str) -> bool:
     whole = name.removesuffix(TEMPORARY)
     if whole in _SINGLE_FILES or is_leftover(name):
         return True
-    return any(offset_of(whole, kind) is not None for kind in (*SEGMENT_KINDS, SNAPSHOT))
+    return _kind_of(whole) in _OUR_KINDS
 
 
 def may_hold_records(name: str) -> bool:

@@ -9,6 +9,7 @@ size durable, its directory's sync the *name*. That is POSIX at its strictest; e
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from collections.abc import Iterator
 from copy import deepcopy
@@ -228,8 +229,9 @@ class Disk:
         return deepcopy(self)
 
 
-def parts_of(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in ("", ".")]
+@functools.lru_cache(maxsize=4096)
+def parts_of(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part not in ("", "."))
 
 
 def check_length(name: str) -> None:
