@@ -6,13 +6,14 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pylog.consumer import Consumer
 from pylog.errors import NotAppended, StorageError
 from pylog.log import Log
-from pylog.storage import FileSystem, OsFileSystem
+from pylog.storage import FileSystem, OsFileSystem, open_safely
 from tests.partition.logs import one, snapshot_of, values
 
 KAFKA_LOG = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
@@ -138,6 +139,39 @@ def test_a_file_with_another_name_is_read_but_not_written(root: Path, elsewhere:
                 open_it(f"{root}/a/f")
     os.unlink(elsewhere / "f")
     OsFileSystem().open_appendable(f"{root}/a/f").close()
+
+
+@pytest.mark.parametrize("follows", ["a file", "nothing"])
+def test_a_hard_link_that_goes_when_it_was_opened_is_not_written(
+    root: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, follows: str
+) -> None:
+    """Then the file that was opened has one name, elsewhere."""
+    name, put_back = root / "a" / "f", root / "a" / "g"
+    os.link(elsewhere / "f", name)
+    put_back.write_bytes(b"ours")
+
+    opens = open_safely.open_descriptor
+
+    def opens_before_it_goes(what: str, *arguments: Any, **options: Any) -> Any:
+        descriptor = opens(what, *arguments, **options)
+        if what == name.name:
+            monkeypatch.undo()
+            if follows == "nothing":
+                name.unlink()
+            else:
+                os.replace(put_back, name)
+        return descriptor
+
+    monkeypatch.setattr(open_safely, "open_descriptor", opens_before_it_goes)
+    if follows == "nothing":
+        with pytest.raises(FileNotFoundError):
+            OsFileSystem().within(str(root)).open_appendable(str(name), create=False)
+    else:
+        file = OsFileSystem().within(str(root)).open_appendable(str(name))
+        file.pwrite(b"new.", 0)
+        file.close()
+        assert name.read_bytes() == b"new."
+    assert (elsewhere / "f").read_bytes() == b"precious"
 
 
 def test_a_backup_made_of_hard_links_is_not_written(tmp_log_dir: Path, tmp_path: Path) -> None:

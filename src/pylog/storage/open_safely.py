@@ -115,22 +115,31 @@ def open_regular(name: str, flags: int, path: str, directory: int | None = None)
 
     ``StorageError`` if not regular, or to be written and with other names; else ``OSError``.
     """
-    try:
-        descriptor = with_descriptor(open_descriptor, name, flags | _NEVER_WAIT, directory=directory)
-    except own(OSError) as error:
-        if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
-            raise link_refused(path) from error
-        if error.errno == errno.ENXIO:
-            raise _kind_refused(path, "a socket, or a missing device") from error
-        raise
-    try:
-        found = os.fstat(descriptor.fileno())
-        if stat.S_ISREG(found.st_mode) and (found.st_nlink < 2 or not flags & os.O_RDWR):
-            return descriptor
-        raise _refused(path, found)
-    except BaseException:
-        give_back(descriptor)
-        raise
+    while True:
+        try:
+            descriptor = with_descriptor(open_descriptor, name, flags | _NEVER_WAIT, directory=directory)
+        except own(OSError) as error:
+            if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
+                raise link_refused(path) from error
+            if error.errno == errno.ENXIO:
+                raise _kind_refused(path, "a socket, or a missing device") from error
+            raise
+        try:
+            found = os.fstat(descriptor.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise _refused(path, found)
+            if not flags & os.O_RDWR:
+                return descriptor
+            # By the name: who unlinks a hard link after the file was opened leaves it one name, elsewhere.
+            named = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if os.path.samestat(found, named):
+                if named.st_nlink < 2:
+                    return descriptor
+                raise _refused(path, named)
+        except BaseException:
+            give_back(descriptor)
+            raise
+        give_back(descriptor)  # the name is another file's by now
 
 
 def open_or_make(name: str, flags: int, path: str, directory: int | None, mode_of: Callable[[int], int]) -> Descriptor:
