@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from pylog.codec import COMPILED
 from pylog.log import Log
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ ONE_CODEC = {
     "transaction/test_told_outcomes.py": "orders of steps",
 }
 
-settings.register_profile("pylog", deadline=None, print_blob=True)
+EXAMPLES = 100 if COMPILED else 40  # the readable codec takes several times as long
+settings.register_profile("pylog", deadline=None, print_blob=True, max_examples=EXAMPLES)
 settings.load_profile("pylog")
 
 
@@ -121,7 +123,8 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.args_source is not config.ArgsSource.ARGS:  # all tests, not those that somebody names
+    are_named = config.args_source is config.ArgsSource.ARGS or config.option.keyword
+    if not are_named:
         leave_to_engines(items)
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
@@ -136,14 +139,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def leave_to_engines(items: list[pytest.Item]) -> None:
-    """Of tests marked ``one_in(n)`` this run has one in n, others with each seed; the engines' run has all."""
+    """Of tests marked ``one_in(n)`` this run has one in n, of those marked ``slow`` half, others with each seed.
+
+    The engines' run has all.
+    """
     families = Counter[str]()
     for item in items:
-        if mark := item.get_closest_marker("one_in"):
-            family, *_ = item.nodeid.partition("[")
-            if (zlib.crc32(family.encode()) + families[family] + RUN_SEED) % mark.args[0]:
-                item.add_marker(pytest.mark.engine)
-            families[family] += 1
+        one_in = item.get_closest_marker("one_in")
+        if one_in is None and item.get_closest_marker("slow") is None:
+            continue
+        family, *_ = item.nodeid.partition("[")
+        if (zlib.crc32(family.encode()) + families[family] + RUN_SEED) % (one_in.args[0] if one_in else 2):
+            item.add_marker(pytest.mark.engine)
+        families[family] += 1
 
 
 @functools.cache

@@ -27,9 +27,9 @@ def test_the_files_on_spark_are_of_one_run(monkeypatch: pytest.MonkeyPatch) -> N
 class Named:
     """A test of pytest's, as far as ``leave_to_engines`` looks at it."""
 
-    def __init__(self, nodeid: str, one_in: int | None) -> None:
+    def __init__(self, nodeid: str, *marks: pytest.MarkDecorator) -> None:
         self.nodeid = nodeid
-        self.marks = [] if one_in is None else [pytest.mark.one_in(one_in)]
+        self.marks = [*marks]
 
     def get_closest_marker(self, name: str) -> Any:
         return next((mark.mark for mark in self.marks if mark.name == name), None)
@@ -38,17 +38,22 @@ class Named:
         self.marks.append(mark)
 
 
+@pytest.mark.parametrize(
+    ("marks", "one_in"),
+    [([pytest.mark.one_in(4)], 4), ([pytest.mark.slow], 2), ([pytest.mark.slow, pytest.mark.one_in(4)], 4)],
+    ids=["one_in", "slow", "both"],
+)
 def test_of_tests_that_take_long_each_run_has_some_and_all_runs_together_have_all(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, marks: list[pytest.MarkDecorator], one_in: int
 ) -> None:
     names = [*(f"a.py::test_one[{number}]" for number in range(8)), "a.py::test_two", "b.py::test_one[0]"]
     had = []
-    for seed in range(4):
+    for seed in range(one_in):
         monkeypatch.setattr(conftest, "RUN_SEED", seed)
-        items: list[Any] = [*(Named(name, 4) for name in names), Named("c.py::test_short", None)]
+        items: list[Any] = [*(Named(name, *marks) for name in names), Named("c.py::test_short")]
         conftest.leave_to_engines(items)
         left = [item.nodeid for item in items if item.get_closest_marker("engine") is None]
         assert left.pop() == "c.py::test_short"
-        assert sum("a.py::test_one" in name for name in left) == 2
+        assert sum("a.py::test_one" in name for name in left) == 8 // one_in
         had += left
     assert sorted(had) == sorted(names)

@@ -7,7 +7,7 @@ import pytest
 from pylog import Consumer, Log, Producer, TopicPartition
 from pylog.testing.machine import Machine, for_every_kill, for_every_power_loss
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
+pytestmark = [pytest.mark.slow, pytest.mark.one_in(16)]
 
 ROOT = "/log"
 PARTITION = TopicPartition("data", 0)
