@@ -15,6 +15,9 @@ GROUP = "readers"
 OPEN, COMMIT, ABORT = "open", "COMMIT", "ABORT"
 
 
+LINGER_MS = 60_000  # so that only ``flush`` writes a batch, however slow the machine is
+
+
 class Batch(NamedTuple):
     """A batch as its header must say. ``transaction`` counts those of the story, None for a plain one."""
 
@@ -39,7 +42,7 @@ class Story:
         self._of: dict[str, int] = {}
         self._sequences: dict[tuple[int, int], int] = {}
         self._offsets: dict[str, int] = {}
-        self.producers = {name: Producer(log, transactional_id=name) for name in names}
+        self.producers = {name: Producer(log, transactional_id=name, linger_ms=LINGER_MS) for name in names}
         for producer in self.producers.values():
             producer.init_transactions()
 
@@ -58,7 +61,7 @@ class Story:
 
     def plain(self, *values: str) -> None:
         at = self._end
-        with Producer(self.log, enable_idempotence=False) as producer:
+        with Producer(self.log, enable_idempotence=False, linger_ms=LINGER_MS) as producer:
             self._write(producer, values)
         self.batches.append(Batch(at, values))
 
