@@ -52,6 +52,7 @@ def test_every_hour_is_final_once_and_as_pandas_counts_it(
     assert "       0 behind" in lines[-1]
 
 
+@pytest.mark.slow
 def test_the_streaming_job_says_in_one_line_what_is_wrong(
     spark: SparkSession, stream: ModuleType, tmpfs_dir: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_a_lake_says_in_one_line_what_is_wrong(spark: SparkSession, lake: Module
     assert "\n" not in lake.cause(raised.value)
 
 
+@pytest.mark.slow
 def test_a_lake_has_each_record_once_however_often_it_is_run(
     spark: SparkSession, lake: ModuleType, tmpfs_dir: Path
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_lake_counts_more_batches_than_spark_remembers(lake: ModuleType) -> No
     assert lake.finish(Query(), None, "") == sum(range(300))
 
 
+@pytest.mark.slow
 def test_a_lake_goes_on_after_retention_has_removed_what_it_has(
     spark: SparkSession, lake: ModuleType, tmpfs_dir: Path
 ) -> None:
@@ -155,6 +158,7 @@ def test_a_lake_goes_on_after_retention_has_removed_what_it_has(
     assert rows_of(spark, tmpfs_dir / "lake") == {"1970-01-01": 100, "1970-01-02": 100}
 
 
+@pytest.mark.slow
 def test_a_lake_says_what_retention_has_removed_too_early(
     spark: SparkSession, lake: ModuleType, tmpfs_dir: Path
 ) -> None:
@@ -179,6 +183,7 @@ def test_a_lake_says_what_retention_has_removed_too_early(
     assert rows_of(spark, tmpfs_dir / "lake") == {"1970-01-01": 100, "1970-01-03": 100}
 
 
+@pytest.mark.slow
 def test_a_lake_with_a_group_keeps_what_it_does_not_have(
     spark: SparkSession, lake: ModuleType, tmpfs_dir: Path
 ) -> None:

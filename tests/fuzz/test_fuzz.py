@@ -46,6 +46,7 @@ def test_both_codecs_say_the_same_of_mutants(target: str, seed: int, tmp_path: P
     assert report.executions >= COMPILED[target]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [name for name in TARGETS if name not in COMPILED])
 def test_mutants_are_read_or_named(target: str, seed: int, tmp_path: Path) -> None:
     order = engine.Order(
@@ -56,6 +57,7 @@ def test_mutants_are_read_or_named(target: str, seed: int, tmp_path: Path) -> No
     assert report.executions >= order.executions
 
 
+@pytest.mark.slow
 def test_damaged_directories_are_read_or_named(seed: int, tmp_path: Path) -> None:
     report = fuzz(directories.NAME, 1e9, 200, seed, tmp_path)
     assert found_nothing(report)

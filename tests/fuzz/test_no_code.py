@@ -97,6 +97,7 @@ def audited(tmp_path: Path, seed: int, count: int, before: str = "") -> dict[str
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_hostile_input_imports_nothing_and_runs_nothing(tmpfs_dir: Path, seed: int) -> None:
     answer = audited(tmpfs_dir, seed, 100)

@@ -81,6 +81,7 @@ def all_values(log: Log) -> list[bytes | None]:
         return found
 
 
+@pytest.mark.slow
 def test_a_relay_that_is_killed_between_any_two_steps_loses_and_doubles_nothing(
     store: Base, tmp_path: Path, seed: int
 ) -> None:
@@ -134,6 +135,7 @@ class _Undone(PylogError):
         super().__init__("undone")
 
 
+@pytest.mark.slow
 def test_a_consumer_that_is_killed_between_any_two_steps_processes_each_record_once(
     store: Base, tmp_path: Path, seed: int
 ) -> None:

@@ -58,6 +58,7 @@ def histories(tmpfs_dir: Path, seed: int, every: int = EVERY) -> Iterator[tuple[
         shutil.rmtree(history.root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL], ids=["goes on", "is killed"])
 def test_a_compaction_is_stopped_at_its_steps_and_others_go_on(
     then: signal.Signals, tmpfs_dir: Path, seed: int

@@ -14,6 +14,7 @@ from tests.processes.sharing import forked, result_of
 SECONDS = float(os.environ.get("PYLOG_TEST_SHARING_SECONDS", "3"))
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_six_processes_share_a_topic_and_every_consumer_sees_the_same_sequence(tmp_path: Path) -> None:
     sent, seen = sharing.run(tmp_path, seconds=SECONDS, producers=3, consumers=3)

@@ -97,6 +97,7 @@ def run_with_fork_at(n: int, directory: Path) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_child_that_returns_from_a_handler_into_its_parents_append_changes_nothing(tmpfs_dir: Path) -> None:
     n = 1
     while run_with_fork_at(n, tmpfs_dir / f"{n}"):
@@ -174,6 +175,7 @@ def run_with_fork_in_a_group_at(n: int, directory: Path) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_child_that_returns_from_a_handler_into_what_its_parent_does_in_a_group_changes_nothing(
     tmpfs_dir: Path,
 ) -> None:

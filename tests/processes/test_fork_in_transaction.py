@@ -184,6 +184,7 @@ def orphan_of(directory: Path, number: int) -> int:
     return int(told or 0)
 
 
+@pytest.mark.slow
 def test_nothing_is_hidden_by_a_child_that_outlives_a_parent_which_dies_anywhere_in_a_transaction(
     tmpfs_dir: Path, seed: int
 ) -> None:

@@ -41,6 +41,7 @@ def test_processes_that_are_killed_stopped_and_forked_lose_and_double_nothing(
     assert all(outcome.figures[name] > 0 for name in ("kills at failpoints", "stops", "forks"))
 
 
+@pytest.mark.slow
 def test_processes_that_are_killed_while_the_disk_is_full_lose_and_double_nothing(tmp_path: Path, seed: int) -> None:
     if problem := full_disk.why_not():
         pytest.skip(f"this system does not allow a private mount namespace: {problem}")
@@ -50,6 +51,7 @@ def test_processes_that_are_killed_while_the_disk_is_full_lose_and_double_nothin
     assert all(outcome.figures[name] > 0 for name in ("kills", "fills", "refused", "acknowledged"))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(ENOUGH_S)
 def test_members_of_a_group_that_are_killed_stopped_and_forked_read_everything_and_share_nothing(
     tmpfs_dir: Path, seed: int

@@ -119,6 +119,7 @@ def race(root: Path, outside: Path, rounds: int, seed: int) -> int:
     return done
 
 
+@pytest.mark.slow
 def test_swapped_links_lead_no_write_and_no_deletion_out_of_the_log(tmpfs_dir: Path, seed: int) -> None:
     assert race(tmpfs_dir / "log", tmpfs_dir / "outside", 1_000, seed)
 

@@ -81,6 +81,7 @@ def repartition(directory: str, partitions: int) -> None:
         log.repartition(TOPIC, partitions)
 
 
+@pytest.mark.slow
 def test_producers_write_and_a_group_reads_while_a_topic_gets_other_partitions(tmp_path: Path, seed: int) -> None:
     random, directory = Random(seed), str(tmp_path / "log")
     stop, told = tmp_path / "stop", tmp_path / "told"

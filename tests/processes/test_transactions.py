@@ -12,6 +12,7 @@ from tests.soak.transactions import Settings, run_kills
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it stops and forks processes")
 def test_the_output_of_a_killed_pipeline_equals_its_input_exactly_and_its_history_has_no_anomaly(
     tmp_path: Path, seed: int

@@ -152,6 +152,7 @@ FILTERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", FILTERS)
 def test_filters(jvm: SparkSession, orders: Path, condition: str) -> None:
     frame = load(jvm, orders)

@@ -88,6 +88,7 @@ def test_after_a_bad_answer_the_next_question_asks_another_process(ask: Ask, que
     assert process_of(ask("better"), "better") != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("planner", "question"), [("planner", "hang"), ("deaf", "hang"), ("deaf", "more than a pipe holds " * 10_000)]
 )

@@ -66,6 +66,7 @@ print("rows", spark.read.format("pylog-jvm").load(sys.argv[1]).count())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.processes
 def test_a_program_gets_a_session_and_errors_that_say_which_python(log: Log, tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ def save(frame: DataFrame, log: Log, mode: str = "append", **options: Any) -> No
     frame.write.format("pylog").mode(mode).options(**options).save(str(log.path))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_its_thread")
 def test_every_column_is_in_the_record(spark: SparkSession, log: Log) -> None:
     log.create_topic("bills")
@@ -113,6 +114,7 @@ def test_what_cannot_be_written_fails_by_name_and_adds_nothing(spark: SparkSessi
     assert names(log.path / ".pylog/spark") == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_its_thread")
 def test_a_stream_writes_each_row_once_though_its_last_batch_comes_again(
     spark: SparkSession, log: Log, tmp_path: Path

@@ -195,6 +195,7 @@ def test_a_brokers_directory(spark: SparkSession, isolation_level: str) -> None:
 # Being found
 
 
+@pytest.mark.slow
 def test_a_source_that_was_registered_is_used_as_well(spark: SparkSession, orders: Log) -> None:
     unregistered = load(spark, orders.path).count()  # found by its package's name, pyspark_pylog
     spark.dataSource.register(PylogDataSource)

@@ -50,6 +50,7 @@ def all_of(log: Log) -> list[tuple[str, int, int]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_query_goes_on_from_its_checkpoint_with_every_trigger(spark: SparkSession, log: Log) -> None:
     append(log, 5)
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 3}

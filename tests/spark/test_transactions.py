@@ -33,6 +33,7 @@ def it(tmpfs_dir: Path) -> Iterator[Story]:
             yield it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_starting_offset(spark: SparkSession, it: Story, level: str) -> None:
     """All in one job, which costs less. Of ``read_uncommitted`` some: see tests/transaction/test_every_start.py."""
@@ -53,6 +54,7 @@ def test_every_starting_offset(spark: SparkSession, it: Story, level: str) -> No
     assert found == [(start, *row) for start in starts for row in it.rows(level) if row[0] >= start]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_stream_of_small_batches(spark: SparkSession, it: Story, level: str) -> None:
     """Its batches end inside of transactions."""

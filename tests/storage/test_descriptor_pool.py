@@ -430,6 +430,7 @@ print("all", found)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize(("partitions", "limit"), [(60, 64), (1_000, 1_024)])
 def test_more_partitions_than_descriptors_are_written_and_read(tmp_path: Path, partitions: int, limit: int) -> None:

@@ -13,8 +13,6 @@ from tests.transaction.views import TOPIC
 
 GROUP = "readers"
 OPEN, COMMIT, ABORT = "open", "COMMIT", "ABORT"
-
-
 LINGER_MS = 60_000  # so that only ``flush`` writes a batch, however slow the machine is
 
 
