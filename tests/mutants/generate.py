@@ -39,7 +39,7 @@ TESTS = [
     *("tests/test_format_stability.py", "tests/catalog/test_disposal.py"),
 ]
 FILTERS = [
-    *("-m", "not spark and not soak and not engine and not slow and not processes"),
+    *("-m", "not spark and not soak and not engine and not (slow and one_in) and not processes"),
     *("-k", " and ".join(f"not {part}" for part in EXHAUSTIVE)),
 ]
 SECONDS_OF_TESTS = (4.0, 60.0)  # the quickest tests of the line first; what survives them is tried on more

@@ -537,25 +537,33 @@ def test_records_that_other_threads_send_during_a_commit_are_in_it_or_refused(tm
     random = Random(seed)
     producer.begin_transaction()
     thread.start()
-    looked_at, of_commits = 0, list[int]()
-    for _ in range(60):
-        for _ in range(random.choice((1, 5, 50))):
-            sent.acquire()
-        try:
-            producer.commit_transaction()
-            of_commits += range(looked_at + 1, len(deliveries))  # the first may be of the transaction before
-        except TransactionAborted:
-            producer.abort_transaction()
-        looked_at = len(deliveries)
-        while sent.acquire(blocking=False):
-            pass  # those sent meanwhile are of the transaction that is over
-        producer.begin_transaction()
-    is_over.set()
-    thread.join()
+    looked_at, of_commits, of_aborts = 0, list[int](), list[int]()
+    try:
+        for _ in range(60):
+            for _ in range(random.choice((1, 5, 50))):
+                assert sent.acquire(timeout=60), f"the other thread sends no more; seed {seed}"
+            kept = of_commits
+            try:
+                if random.random() < 0.2:
+                    raise TransactionAborted("on purpose")
+                producer.commit_transaction()
+            except TransactionAborted:
+                producer.abort_transaction()
+                kept = of_aborts
+            kept += range(looked_at + 1, len(deliveries))  # the first may be of the transaction before
+            looked_at = len(deliveries)
+            while sent.acquire(blocking=False):
+                pass  # those sent meanwhile are of the transaction that is over
+            producer.begin_transaction()
+    finally:
+        is_over.set()
+        thread.join()
     producer.abort_transaction()
     producer.close()
     values = [int(value) for number in range(PARTITIONS) for value in values_of(log, number)]
     assert len(values) == len(set(values)), f"seed {seed}"
+    assert of_commits, f"seed {seed}"
+    assert {*of_aborts}.isdisjoint(values), f"seed {seed}"
     hidden = {*of_commits} - {*values}
     assert all(deliveries[number].exception() is not None for number in hidden), f"of {hidden}; seed {seed}"
     for number in values:

@@ -28,6 +28,7 @@ _INTO = os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW | getattr(os, "O_PATH", os
 
 FOR_WRITING = os.O_RDWR | os.O_NOFOLLOW
 _NEVER_WAIT = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_ATTEMPTS_MAX = 1000  # another process may replace a file now and then
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFDIR: "a directory",
@@ -115,7 +116,7 @@ def open_regular(name: str, flags: int, path: str, directory: int | None = None)
 
     ``StorageError`` if not regular, or to be written and with other names; else ``OSError``.
     """
-    while True:
+    for _ in range(_ATTEMPTS_MAX):
         try:
             descriptor = with_descriptor(open_descriptor, name, flags | _NEVER_WAIT, directory=directory)
         except own(OSError) as error:
@@ -126,20 +127,27 @@ def open_regular(name: str, flags: int, path: str, directory: int | None = None)
             raise
         try:
             found = os.fstat(descriptor.fileno())
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(found.st_mode) or (found.st_nlink > 1 and flags & os.O_RDWR):
                 raise _refused(path, found)
             if not flags & os.O_RDWR:
                 return descriptor
-            # By the name: who unlinks a hard link after the file was opened leaves it one name, elsewhere.
+            # A hard link that was unlinked since the file was opened left it one name, elsewhere. So the name must still
+            # be this file's. (The kernel may answer so for a name that is being unlinked at this moment.)
             named = os.stat(name, dir_fd=directory, follow_symlinks=False)
             if os.path.samestat(found, named):
-                if named.st_nlink < 2:
-                    return descriptor
-                raise _refused(path, named)
+                if named.st_nlink > 1:
+                    raise _refused(path, named)
+                return descriptor
         except BaseException:
             give_back(descriptor)
             raise
         give_back(descriptor)  # the name is another file's by now
+    raise StorageError(
+        f"{path!r} is another file each time that it is looked at, {_ATTEMPTS_MAX} times, expected the one that was opened: "
+        "find what replaces it, or use a filesystem whose inode numbers are stable",
+        path=path,
+        attempts=_ATTEMPTS_MAX,
+    )
 
 
 def open_or_make(name: str, flags: int, path: str, directory: int | None, mode_of: Callable[[int], int]) -> Descriptor:

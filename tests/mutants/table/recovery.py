@@ -41,6 +41,14 @@ MUTANTS = (
         ("tests/storage/test_os_filesystem.py::test_a_symbolic_link_is_never_followed_for_writing",),
     ),
     Mutant(
+        "a hard link that was unlinked since it was opened is written",
+        "storage/open_safely.py",
+        "            named = os.stat(name, dir_fd=directory, follow_symlinks=False)\n",
+        "            named = found\n",
+        "who writes in the directory has the log write to a file elsewhere",
+        ("tests/storage/test_links.py::test_a_hard_link_that_goes_when_it_was_opened_is_not_written",),
+    ),
+    Mutant(
         "a recovery within one boot does not say that it has begun",
         "partition/repair/recovery.py",
         "        slots = grant.publish(slots.successor(boot=another_boot(directory.boot)))\n",
