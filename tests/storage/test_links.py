@@ -174,6 +174,17 @@ def test_a_hard_link_that_goes_when_it_was_opened_is_not_written(
     assert (elsewhere / "f").read_bytes() == b"precious"
 
 
+def test_a_name_that_is_another_file_each_time_is_given_up(
+    root: Path, monkeypatch: pytest.MonkeyPatch, open_files: Callable[[], list[str]]
+) -> None:
+    (root / "a" / "f").write_bytes(b"ours")
+    before = open_files()
+    monkeypatch.setattr(os.path, "samestat", lambda *_: False)
+    with pytest.raises(StorageError, match="another file each time that it is looked at, 1000 times"):
+        OsFileSystem().within(str(root)).open_appendable(f"{root}/a/f")
+    assert open_files() == before
+
+
 def test_a_backup_made_of_hard_links_is_not_written(tmp_log_dir: Path, tmp_path: Path) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("t")
