@@ -58,17 +58,8 @@ def main() -> int:
             shutil.copytree(PROJECT / name, copy / name, ignore=ignored)
         shutil.copy(PROJECT / "setup.cfg", copy)
         counters = build(copy)
-        tests = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-m",
-            "not (slow and one_in) and not soak",
-            *TESTS,
-        ]
+        chosen = ["-m", "not (slow and one_in) and not soak", *TESTS]
+        tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen]
         environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYLOG_PURE_PYTHON": "0"}
         failed = subprocess.run(tests, check=False, cwd=copy, env=environment).returncode
         parts = [copy / CODEC, *(copy / CODEC).parent.glob("*.pxi")]

@@ -114,8 +114,10 @@ def is_link(path: str) -> bool:
 def open_regular(name: str, flags: int, path: str, directory: int | None = None) -> Descriptor:
     """Open the existing file ``name`` in ``directory``; ``path`` is its full path.
 
-    ``StorageError`` if not regular, or to be written and with other names; else ``OSError``.
+    ``StorageError`` if not regular, if to be written and with other names, or if the name is given
+    to another file each time; else ``OSError``.
     """
+    is_to_be_written = flags & os.O_RDWR
     for _ in range(_ATTEMPTS_MAX):
         try:
             descriptor = with_descriptor(open_descriptor, name, flags | _NEVER_WAIT, directory=directory)
@@ -127,12 +129,12 @@ def open_regular(name: str, flags: int, path: str, directory: int | None = None)
             raise
         try:
             found = os.fstat(descriptor.fileno())
-            if not stat.S_ISREG(found.st_mode) or (found.st_nlink > 1 and flags & os.O_RDWR):
+            if not stat.S_ISREG(found.st_mode) or (is_to_be_written and found.st_nlink > 1):
                 raise _refused(path, found)
-            if not flags & os.O_RDWR:
+            if not is_to_be_written:
                 return descriptor
-            # A hard link that was unlinked since the file was opened left it one name, elsewhere. So the name must still
-            # be this file's. (The kernel may answer so for a name that is being unlinked at this moment.)
+            # A hard link that was unlinked after the file was opened has left it one name, elsewhere. So the name must
+            # still be this file's. While another process unlinks it, the kernel may still say so: see SECURITY.md.
             named = os.stat(name, dir_fd=directory, follow_symlinks=False)
             if os.path.samestat(found, named):
                 if named.st_nlink > 1:
