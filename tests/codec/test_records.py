@@ -492,6 +492,7 @@ def test_entering_many_takes_nothing_after_close_and_raises_as_appending_does(co
     assert encoder.try_append_many(TS0, [b"v"], None, 0, 1) == (0, 1)
 
 
+@pytest.mark.usefixtures("quick_switches")
 def test_threads_may_enter_many_without_a_lock(codec: ModuleType) -> None:
     encoder = codec.RecordEncoder(1 << 24)
     values = [b"%05d" % number for number in range(2000)]
@@ -505,15 +506,10 @@ def test_threads_may_enter_many_without_a_lock(codec: ModuleType) -> None:
             at += count
 
     threads = [threading.Thread(target=work) for _ in range(4)]
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(before)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert encoder.count == 4 * len(values)
     found = [record.value for record in decode(codec, take_payload(encoder), 4 * len(values))]
     for first, at, count in runs:
@@ -610,11 +606,11 @@ def test_the_compiled_encoder_makes_nothing_but_receipts(both: tuple[ModuleType,
     assert state(encoder) == (0, 0, -1, -1)
 
 
+@pytest.mark.usefixtures("quick_switches")
 def test_threads_may_enter_records_without_a_lock(codec: ModuleType) -> None:
     each = 3000
     encoder = codec.RecordEncoder(1 << 22)
     receipts: list[list[Any]] = [[] for _ in range(4)]
-    before = sys.getswitchinterval()
 
     def work(number: int) -> None:
         enter, kept = encoder.try_append, receipts[number]
@@ -622,14 +618,10 @@ def test_threads_may_enter_records_without_a_lock(codec: ModuleType) -> None:
             kept.append((enter(codec.Receipt, number, TS0 + number, b"%d" % number, b"%d" % i, [("h", b"x")]), i))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(before)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     first = encoder.first_timestamp_ms
     records = decode(codec, take_payload(encoder), 4 * each, first)
     for number, kept in enumerate(receipts):

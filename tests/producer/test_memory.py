@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tracemalloc
 from random import Random
 
@@ -41,6 +40,7 @@ def test_open_batches_never_hold_more_than_buffer_bytes(
     assert producer.metrics()["reserved_bytes"] == 0
 
 
+@pytest.mark.usefixtures("quick_switches")
 def test_the_bound_holds_for_many_threads() -> None:
     log = FakeLog(partitions=8)
     highest: list[int] = []
@@ -51,14 +51,9 @@ def test_the_bound_holds_for_many_threads() -> None:
                 producer.send("t", bytes(300), partition=number)
                 highest.append(producer._pool.reserved_bytes)
 
-        interval = sys.getswitchinterval()
-        sys.setswitchinterval(1e-6)
-        try:
-            threads = [call_in_thread(lambda number=number: send(number)) for number in range(8)]
-            for thread in threads:
-                thread.join()
-        finally:
-            sys.setswitchinterval(interval)
+        threads = [call_in_thread(lambda number=number: send(number)) for number in range(8)]
+        for thread in threads:
+            thread.join()
         assert 1000 < max(highest) <= 2500
     assert producer._pool.reserved_bytes == 0
     assert [len(log.partition("t", number).values) for number in range(8)] == [300] * 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -503,15 +502,6 @@ def test_outcomes_of_what_no_table_knows() -> None:
         outcomes = log.manager.part(Outcomes)
         assert outcomes.outcome(5, 0).name == "UNDECIDED", "Kafka may have given it"
         assert outcomes.outcome(1 << 50, 0).name == "ABORTED"
-
-
-@pytest.fixture
-def quick_switches() -> Iterator[None]:
-    """The interpreter changes threads within a microsecond: they meet more often, and wait less for each other."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.usefixtures("quick_switches")
