@@ -118,9 +118,9 @@ def test_a_short_read_is_continued_to_the_end_of_the_file(tmp_path: Path, monkey
 def test_a_symbolic_link_is_never_followed_for_writing(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"safe")
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match="is a symbolic link"):
         FS.open_appendable(f"{tmp_path}/link")
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match="is a symbolic link"):
         FS.lock(f"{tmp_path}/link")
     assert (tmp_path / "target").read_bytes() == b"safe"
 
