@@ -30,15 +30,20 @@ from pylog.log import Log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RUN_SEED = int(os.environ.get("PYLOG_TEST_SEED") or random.randrange(2**32))
+# Not for the processes that tests start, which have seeds of their own.
+RUN_SEED = int(os.environ.pop("PYLOG_TEST_SEED", "") or random.randrange(2**32))
 JAVA_NEEDED = 17
 TMPFS = Path("/dev/shm")
+SLOW_ONE_IN = 3
 TESTS = Path(__file__).parent
 JVM = TESTS.parent / "src" / "pylog" / "spark" / "jvm"
 JAR = JVM / "pylog-spark.jar"
 # Runs side by side share this directory, and with it the tests: see ``is_mine``. Not for the processes that tests start.
 SHARED = os.environ.pop("PYLOG_TEST_SHARED", None)
 ON_SPARK: set[Path] = set()  # files with a test on Spark
+# Tests end their JVMs before better code would pay off: for this every one takes a second core as long as it runs.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ["JDK_JAVA_OPTIONS"] = " ".join(filter(None, (os.environ.get("JDK_JAVA_OPTIONS"), SHORT_LIVED)))
 
 # What reaches no record, or only to have some, is the same with either codec: once is enough. Marked ``one_codec``.
 ONE_CODEC = {
@@ -139,9 +144,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def leave_to_engines(items: list[pytest.Item]) -> None:
-    """Of tests marked ``one_in(n)`` this run has one in n, of those marked ``slow`` half, others with each seed.
+    """Of tests marked ``one_in(n)`` this run has one in n, of those marked ``slow`` a third, others with each seed.
 
-    The engines' run has all.
+    The engines' run with the same seed has the rest.
     """
     families = Counter[str]()
     for item in items:
@@ -149,7 +154,7 @@ def leave_to_engines(items: list[pytest.Item]) -> None:
         if one_in is None and item.get_closest_marker("slow") is None:
             continue
         family, *_ = item.nodeid.partition("[")
-        if (zlib.crc32(family.encode()) + families[family] + RUN_SEED) % (one_in.args[0] if one_in else 2):
+        if (zlib.crc32(family.encode()) + families[family] + RUN_SEED) % (one_in.args[0] if one_in else SLOW_ONE_IN):
             item.add_marker(pytest.mark.engine)
         families[family] += 1
 

@@ -40,7 +40,7 @@ class Named:
 
 @pytest.mark.parametrize(
     ("marks", "one_in"),
-    [([pytest.mark.one_in(4)], 4), ([pytest.mark.slow], 2), ([pytest.mark.slow, pytest.mark.one_in(4)], 4)],
+    [([pytest.mark.one_in(4)], 4), ([pytest.mark.slow], 3), ([pytest.mark.slow, pytest.mark.one_in(4)], 4)],
     ids=["one_in", "slow", "both"],
 )
 def test_of_tests_that_take_long_each_run_has_some_and_all_runs_together_have_all(
@@ -54,6 +54,6 @@ def test_of_tests_that_take_long_each_run_has_some_and_all_runs_together_have_al
         conftest.leave_to_engines(items)
         left = [item.nodeid for item in items if item.get_closest_marker("engine") is None]
         assert left.pop() == "c.py::test_short"
-        assert sum("a.py::test_one" in name for name in left) == 8 // one_in
+        assert sum("a.py::test_one" in name for name in left) in (8 // one_in, -(-8 // one_in))
         had += left
     assert sorted(had) == sorted(names)
