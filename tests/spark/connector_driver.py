@@ -34,7 +34,12 @@ def main(address: str, levels: list[str], names: Mapping[str, str]) -> None:
     pattern = "|".join(map(re.escape, names))
     with session(connector()) as spark:
         for level in levels:
-            options = {"kafka.bootstrap.servers": address, "kafka.isolation.level": level, "subscribePattern": pattern}
+            options = {
+                "kafka.bootstrap.servers": address,
+                "kafka.isolation.level": level,
+                "subscribePattern": pattern,
+                "kafka.fetch.max.wait.ms": 10,  # a consumer waits for more at the end of every partition
+            }
             frame = (
                 spark.read.format("kafka").options(**options, startingOffsets="earliest", includeHeaders=True).load()
             )
