@@ -20,11 +20,15 @@ def fill(log: Log, topic: str, count: int = 6, timestamp_ms: int = OLD_MS) -> No
 
 @pytest.fixture
 def overdue(log: Log) -> Path:
+    return make_overdue(log, "t")
+
+
+def make_overdue(log: Log, topic: str) -> Path:
     """Records of long ago, and the options that limit them are old, too."""
-    log.create_topic("t", segment_bytes=2000, retention_ms=1000, retention_clock="append")
-    fill(log, "t")
-    log.alter_topic("t", retention_clock="record")
-    file = Path(log.path, ".pylog/topics/t.json")
+    log.create_topic(topic, segment_bytes=2000, retention_ms=1000, retention_clock="append")
+    fill(log, topic)
+    log.alter_topic(topic, retention_clock="record")
+    file = Path(log.path, f".pylog/topics/{topic}.json")
     os.utime(file, (0, 0))
     return file
 
@@ -43,6 +47,17 @@ def test_maintain_says_what_it_deletes_and_doctor_what_was_not(pylog: Run, log: 
     assert (last["type"], last["max_bytes"], last["deleted_segments"]) == ("log", -1, 3)
     assert pylog("doctor") == (0, "nothing is overdue\n", "")
     assert pylog("maintain").lines[1].split()[:3] == ["t-0", "retention", "6"]
+
+
+def test_a_dry_run_ends_with_1_only_if_a_step_failed(pylog: Run, log: Log) -> None:
+    make_overdue(log, "failed-orders")
+    assert pylog("maintain", "--dry-run").code == 0
+    first = Path(log.partition("failed-orders", 0).segments[0].path)
+    first.with_suffix(".seal").unlink()  # its time is in its records
+    first.write_bytes(first.read_bytes()[:-1] + b"\1")
+    ran = pylog("maintain", "--dry-run")
+    assert ran.code == 1
+    assert ran.err.startswith("pylog: error: failed-orders-0: retention failed: ")
 
 
 def test_what_became_due_today_is_not_overdue(pylog: Run, overdue: Path) -> None:

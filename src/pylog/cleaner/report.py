@@ -72,11 +72,16 @@ class MaintenanceReport(NamedTuple):
         return sum(done.deleted_bytes for done in self.partitions)
 
     @property
-    def problems(self) -> list[str]:
-        """What has been overdue for a day, or held for a day though it was due; what failed; and a bound that can't be kept."""
-        found = [
+    def failures(self) -> list[str]:
+        """The steps that failed, and why."""
+        return [
             f"{done.topic}-{done.partition}: {done.step} failed: {done.error}" for done in self.partitions if done.error
         ]
+
+    @property
+    def problems(self) -> list[str]:
+        """``failures``; what has been overdue for a day, or held for a day though it was due; a bound that can't be kept."""
+        found = self.failures
         found += [
             f"{done.topic}-{done.partition}: {done.step} has been due for {done.overdue_ms // _DAY_MS} d "
             f"({done.deleted_bytes or done.bytes_before} bytes, by {', '.join(done.rules)})"

@@ -44,7 +44,7 @@ def _maintain(arguments: argparse.Namespace) -> int:
     with open_log(arguments, writing=not arguments.dry_run) as log:
         report = log.maintain(arguments.topics, dry_run=arguments.dry_run)
     _print(report, as_json=arguments.json)
-    problems = [problem for problem in report.problems if not report.dry_run or "failed" in problem]
+    problems = report.failures if report.dry_run else report.problems
     for problem in problems:
         complain("error", problem)
     return PROBLEM if problems else OK
