@@ -26,6 +26,7 @@ from hypothesis import settings
 
 from pylog.codec import COMPILED
 from pylog.log import Log
+from tests import system
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -246,10 +247,10 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_files() -> Iterator[Callable[[], list[str]]]:
-    """Asks which descriptors this process has open, among which no collector closes what earlier tests have left."""
+    """Asks which files this process has open, among which no collector closes what earlier tests have left."""
     gc.collect()
     gc.disable()
-    yield lambda: os.listdir("/proc/self/fd")
+    yield system.names_of_open_files
     gc.enable()
 
 

@@ -1,8 +1,10 @@
-"""Functions that stand in for the system's, whose exceptions pylog takes for the system's answers."""
+"""What tests ask of the system, and functions that stand in for its own: pylog takes their exceptions for its answers."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
@@ -14,6 +16,15 @@ def of_the_system(function: Callable[..., Any]) -> Callable[..., Any]:
     moved = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
     moved.__kwdefaults__ = function.__kwdefaults__
     return moved
+
+
+def names_of_open_files() -> list[str]:
+    """The names of what this process has open, but for sockets: Spark's gateway opens and closes those at any time."""
+    names = []
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the list's own
+            names.append(os.readlink(f"/proc/self/fd/{number}"))
+    return sorted(name for name in names if not name.startswith("socket:"))
 
 
 @of_the_system

@@ -32,7 +32,7 @@ from pylog.storage.os_filesystem import OsReadableFile
 from pylog.testing.machine import Machine
 from tests.consumer.interrupts import interrupt_at
 from tests.soak.signal_trials import EXCEPTIONS
-from tests.system import fail, of_the_system
+from tests.system import fail, names_of_open_files, of_the_system
 
 PACKAGE = re.escape(str(Path(pylog.__file__).parent))
 SYNCING = re.compile(PACKAGE + "/(storage|partition/(write/durability|repair/failed_syncs)|interrupts)")
@@ -357,7 +357,7 @@ def test_an_exception_at_any_place_of_a_call_reaches_the_caller_unchanged(
     call: str, tmpfs_dir: Path, seed: int
 ) -> None:
     random = Random(seed)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(names_of_open_files())
     step, kinds, passed_before = 0, list(EXCEPTIONS.values()), 0
     for number in count():
         step += random.randrange(1, 80)
@@ -385,7 +385,7 @@ def test_an_exception_at_any_place_of_a_call_reaches_the_caller_unchanged(
         passed_before = step
     assert passed_before > 50
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert len(names_of_open_files()) <= before
 
 
 @pytest.mark.slow

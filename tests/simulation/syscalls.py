@@ -11,6 +11,7 @@ import fcntl
 import gc
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,7 @@ from tests.internal_records import append_by_hand
 from tests.simulation.actors import World
 from tests.simulation.crashes import PROBLEMS_MAX, Found, of_a_topic_gone
 from tests.simulation.workloads import Workload
-from tests.system import of_the_system
+from tests.system import names_of_open_files, of_the_system
 
 MODULES = (descriptor_pool, descriptors, open_safely, os_filesystem, os_lock, permissions)
 CALLS: dict[str, tuple[str, ...]] = {
@@ -148,7 +149,7 @@ def calls_of(workload: Workload, directory: Path) -> list[str]:
 
 def refused(workload: Workload, directory: Path, refusal: Refusal) -> list[str]:
     """What is wrong after a run with a refusal."""
-    descriptors = len(os.listdir("/proc/self/fd"))
+    files = Counter(names_of_open_files())
     world = world_in(directory)
     with in_place(Calls(refusal)):
         workload(world)
@@ -160,8 +161,8 @@ def refused(workload: Workload, directory: Path, refusal: Refusal) -> list[str]:
             append_by_hand(log, name, ProducerRecord(b"and on"))
     world.errors.clear()  # they hold frames, and those hold files
     gc.collect()
-    left = len(os.listdir("/proc/self/fd"))
-    return found + ([f"{left - descriptors} descriptors are still open"] if left > descriptors else [])
+    left = Counter(names_of_open_files()) - files
+    return found + ([f"still open: {dict(left)}"] if left else [])
 
 
 def sweep(workload: Workload, directory: Path, *, every: int, offset: int, is_over: Callable[[], bool] = bool) -> Found:
