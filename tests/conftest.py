@@ -42,9 +42,8 @@ JAR = JVM / "pylog-spark.jar"
 # Runs side by side share this directory, and with it the tests: see ``is_mine``. Not for the processes that tests start.
 SHARED = os.environ.pop("PYLOG_TEST_SHARED", None)
 ON_SPARK: set[Path] = set()  # files with a test on Spark
-# Tests end their JVMs before better code would pay off: for this every one takes a second core as long as it runs.
+# The JVMs of tests end before optimized code pays off, and each optimizing compiler would keep a second core busy.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-os.environ["JDK_JAVA_OPTIONS"] = " ".join(filter(None, (os.environ.get("JDK_JAVA_OPTIONS"), SHORT_LIVED)))
 
 # What reaches no record, or only to have some, is the same with either codec: once is enough. Marked ``one_codec``.
 ONE_CODEC = {
@@ -118,7 +117,11 @@ settings.load_profile("pylog")
 
 
 def pytest_configure() -> None:
-    """A shell without job control starts what runs behind it with Ctrl-C ignored, which the processes of tests would inherit."""
+    """What the processes of tests inherit.
+
+    A shell without job control starts what runs beside it with Ctrl-C ignored.
+    """
+    os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,4 +1,4 @@
-"""What tests ask of the system, and functions that stand in for its own: pylog takes their exceptions for its answers."""
+"""Questions to the system, and functions that replace the system's: pylog takes their exceptions for the system's answers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def of_the_system(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def names_of_open_files() -> list[str]:
-    """The names of what this process has open, but for sockets: Spark's gateway opens and closes those at any time."""
+    """The names of what this process has open, except sockets: Spark's gateway opens and closes those at any time."""
     names = []
     for number in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the list's own
+        with suppress(FileNotFoundError):  # the list's own, or closed since
             names.append(os.readlink(f"/proc/self/fd/{number}"))
     return sorted(name for name in names if not name.startswith("socket:"))
 

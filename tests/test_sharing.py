@@ -57,3 +57,9 @@ def test_of_tests_that_take_long_each_run_has_some_and_all_runs_together_have_al
         assert sum("a.py::test_one" in name for name in left) in (8 // one_in, -(-8 // one_in))
         had += left
     assert sorted(had) == sorted(names)
+
+
+def test_what_scripts_test_leaves_is_what_its_engines_run_selects() -> None:
+    settings, script = (conftest.TESTS.parent.joinpath(*path) for path in (["setup.cfg"], ["scripts", "test"]))
+    assert '-m "not soak and not engine"\n' in settings.read_text()
+    assert '\nleft_to_engines="engine and not soak"\n' in script.read_text()

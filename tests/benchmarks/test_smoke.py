@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -21,25 +22,37 @@ from benchmarks.settings import Scale
 from benchmarks.workload import Contender, Figure, Measure, Value, Workload
 from benchmarks.workloads import WORKLOADS
 from benchmarks.workloads.spark_broker import session_with_jars
+from tests.conftest import java_problem
 
 BESIDE_A_BROKER = ("spark_kafka", "spark_write", "spark_batches")
 ON_SPARK = ("spark", "spark_stream", *BESIDE_A_BROKER)
+ONE_ROUND = ("spark", "spark_kafka", "spark_stream")  # which only read, half a minute each: none to warm up
 READER = "pylog-jvm"  # only where its jar has been built
 SLOW_TO_START = ("Kafka", "Chronicle Queue")  # programs in Java take ten seconds, and their jars come from Maven
 
 
 def tiny(name: str, directory: Path, without: tuple[str, ...] = SLOW_TO_START) -> Result:
     workload = WORKLOADS[name]
-    if name in ON_SPARK:
-        workload = replace(workload, rounds_max=1)  # no round to warm up: each takes half a minute
+    if name in ONE_ROUND:
+        workload = replace(workload, rounds_max=1)
     return run(workload, directory, Scale(SMOKE_SHARE), 1, without=without)
 
 
 @pytest.fixture(scope="module")
 def one_session() -> Iterator[None]:
-    """For all workloads on Spark: each would start a session of its own, and Java knows nothing yet when it starts."""
+    """For all workloads on Spark: each would start a session of its own, and a new JVM is slow until its code is compiled."""
+    if problem := java_problem():
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(problem)
     with session_with_jars():
         yield
+
+
+@pytest.mark.parametrize("name", BESIDE_A_BROKER)
+def test_beside_a_broker_each_contender_has_a_session_with_the_jars(name: str) -> None:
+    """Alone, too: here one session is for all."""
+    module = importlib.import_module(f"benchmarks.workloads.{name}")
+    assert not hasattr(module, "session")
+    assert module.session_with_jars is session_with_jars
 
 
 @pytest.mark.one_in(8)

@@ -20,7 +20,7 @@ def add_parser(commands: Commands) -> None:
         "maintain", parents=[log_options()], help="delete what retention no longer keeps, and compact",
         description="Do all maintenance that is due, once, and say of each partition with a policy what went or was compacted, "
         "and why the rest stays. Exit code 1 if something failed, has been due for a day and is held, or the log stays above its "
-        "bound.",
+        "bound; with --dry-run only if something failed.",
     )  # fmt: skip
     maintain.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all, and the bound of the log")
     maintain.add_argument("--dry-run", action="store_true", help="change nothing, and say what would be done")
