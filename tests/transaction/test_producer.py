@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -502,6 +503,37 @@ def test_outcomes_of_what_no_table_knows() -> None:
         outcomes = log.manager.part(Outcomes)
         assert outcomes.outcome(5, 0).name == "UNDECIDED", "Kafka may have given it"
         assert outcomes.outcome(1 << 50, 0).name == "ABORTED"
+
+
+@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+def test_a_send_that_returns_after_the_transaction_has_ended_is_not_in_the_next_one(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if another thread ended it while this one was between the look at the transaction and its batch."""
+    with Log(tmp_path / "log") as log:
+        log.create_topic("t", partitions=PARTITIONS)
+        producer = Producer(log, transactional_id="app")
+        producer.init_transactions()
+        producer.begin_transaction()
+        early = producer.send("t", b"early", partition=0)
+        append = producer._append
+
+        def append_late(*arguments: Any) -> Delivery:
+            getattr(producer, end)()
+            return append(*arguments)
+
+        monkeypatch.setattr(producer, "_append", append_late)
+        late = producer.send("t", b"late", partition=1)
+        monkeypatch.undo()
+        producer.begin_transaction()
+        following = producer.send("t", b"following", partition=1)
+        producer.commit_transaction()
+        with pytest.raises(InvalidTransactionState, match="has no open transaction"):
+            late.result()
+        assert (early.exception() is None) == (end == "commit_transaction")
+        assert following.exception() is None
+        assert values_of(log, 1) == ["following"]
+        producer.close()
 
 
 @pytest.mark.usefixtures("quick_switches")

@@ -57,7 +57,7 @@ class EncodedProducer:
     def is_owner(self) -> bool:
         """Whether no other producer has taken the id over. After a commit."""
         try:
-            self._transactions.begin()
+            self._transactions.begin(_NOTHING_BUFFERED)
             self._transactions.commit(_NOTHING_BUFFERED)
         except own(PylogError, FileNotFoundError):
             return False
@@ -66,7 +66,7 @@ class EncodedProducer:
     def begin(self) -> None:
         self._sequences.clear()
         self._identity = NO_IDENTITY
-        self._transactions.begin()
+        self._transactions.begin(_NOTHING_BUFFERED)
 
     def append(self, batches: Batches, timeout_ms: int, size_bytes: int) -> None:
         """Append batches without a producer, of ``size_bytes`` together. Their headers were checked.

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pylog.producer")
 
 PATIENCE_S = 30.0
-"""How long an abort waits for a thread that is still writing records of the transaction."""
+"""How long an abort, or the next begin, waits for a thread that is still writing records of the transaction."""
 
 
 class ProducerTransactions:
@@ -104,11 +104,14 @@ class ProducerTransactions:
             self._owner = TransactionOwner(self._manager, self._transactional_id, self._timeout_ms)
             self.state = State.READY
 
-    def begin(self) -> None:
+    def begin(self, sender: Sender) -> None:
         with self._turn("begin_transaction"):
             if self.state is not State.READY:
                 raise refused(self._transactional_id, self.state, "begin_transaction")
             self._write_markers()  # of the transaction before, if a disk refused them
+            # What another thread sent while the last transaction ended, too late for it, is not part of this one either.
+            sender.give_up(partial(refused, self._transactional_id, State.READY, "send"), PATIENCE_S)
+            self._require_none_unsent(sender, "begin_transaction")
             self._reset()
             self._takes_records, self._is_sealed = True, False
             self.state = State.IN_TRANSACTION

@@ -26,6 +26,17 @@ MUTANTS = (
         ("tests/transaction/test_from_kafka.py::test_an_id_that_no_producer_can_have_stops_nobody",),
     ),
     Mutant(
+        "what was sent too late for a transaction is in the next one",
+        "producer/transactions.py",
+        '            sender.give_up(partial(refused, self._transactional_id, State.READY, "send"), PATIENCE_S)\n'
+        '            self._require_none_unsent(sender, "begin_transaction")\n',
+        "",
+        "an abort takes back a record of which another thread believes that it was committed before",
+        (
+            "tests/transaction/test_producer.py::test_a_send_that_returns_after_the_transaction_has_ended_is_not_in_the_next_one",
+        ),
+    ),
+    Mutant(
         "an owner commits what others have aborted",
         "transaction/owner.py",
         "            if state.status is not Status.ONGOING:\n                raise self._aborted(state)\n"
