@@ -60,4 +60,4 @@ def test_members_of_a_group_that_are_killed_stopped_and_forked_read_everything_a
         forked(lambda: group_chaos.run(ENOUGH_S, seed, tmpfs_dir, kills=KILLS // 4, settings=group_chaos.CI))
     )
     assert outcome.problems == []
-    assert outcome.figures["generations"] > 20
+    assert outcome.figures["generations"] > KILLS // 10  # members that die at once are gone in one generation
