@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,6 +16,7 @@ from pylog.errors import (
     Closed,
     ConfigError,
     InvalidTransactionState,
+    LogLocked,
     OutcomeUnknown,
     ProducerFenced,
     StorageError,
@@ -25,6 +26,7 @@ from pylog.errors import (
 from pylog.storage import write_atomically
 from pylog.testing.machine import Killed, Process, Step
 from pylog.transaction.outcomes import Outcomes
+from pylog.transaction.owner import TransactionOwner
 from pylog.transaction.state import EPOCH_MAX
 from pylog.transaction.table import TransactionTable
 from pylog.transaction.unfinished import FINISHED_AT_ONCE, UNFINISHED_MAX
@@ -536,6 +538,64 @@ def test_a_send_that_returns_after_the_transaction_has_ended_is_not_in_the_next_
         producer.close()
 
 
+def test_begin_refuses_also_what_comes_while_it_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if two threads were late, one more than the other."""
+    with Log(tmp_path / "log") as log:
+        log.create_topic("t", partitions=PARTITIONS)
+        producer = Producer(log, transactional_id="app")
+        producer.init_transactions()
+        buffers = producer._topics.find("t").buffers
+        late = [producer._append(buffers[0], None, None, b"late", ())]
+        give_up = producer._sender.give_up
+
+        def one_more(*arguments: Any) -> None:
+            monkeypatch.undo()
+            give_up(*arguments)
+            late.append(producer._append(buffers[1], None, None, b"later", ()))
+
+        monkeypatch.setattr(producer._sender, "give_up", one_more)
+        with producer.transaction():
+            following = producer.send("t", b"following", partition=0)
+        assert [str(delivery.exception()) for delivery in late] == ["send: this producer has no open transaction"] * 2
+        assert following.exception() is None
+        producer.close()
+
+
+def test_what_is_sent_too_late_does_not_fail_a_commit_that_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Log(tmp_path / "log") as log:
+        log.create_topic("t", partitions=PARTITIONS)
+        producer = Producer(log, transactional_id="app")
+        producer.init_transactions()
+        producer.begin_transaction()
+        for number in range(PARTITIONS):
+            producer.send("t", b"early", partition=number)
+        transactions = producer._transactions
+        assert transactions is not None
+        buffer = producer._topics.find("t").buffers[0]
+
+        def refuse_and_be_late(*_: object) -> None:
+            monkeypatch.undo()
+            producer._append(buffer, None, None, b"late", ())
+            producer.flush()  # it is refused
+            raise LogLocked("a stopped process holds the lock of the id")
+
+        monkeypatch.setattr(TransactionOwner, "commit", refuse_and_be_late)
+        with pytest.raises(LogLocked):
+            producer.commit_transaction()
+        producer.commit_transaction()
+        assert [values_of(log, number) for number in range(PARTITIONS)] == [["early"]] * PARTITIONS
+        producer.close()
+
+
+def until_returned(call: Callable[[], None]) -> None:
+    """Again while another thread is about to write a record."""
+    while True:
+        with suppress(LogLocked):
+            return call()
+
+
 @pytest.mark.usefixtures("quick_switches")
 def test_records_that_other_threads_send_during_a_commit_are_in_it_or_refused(tmp_path: Path, seed: int) -> None:
     """A record is visible if and only if its delivery succeeded and its transaction was committed."""
@@ -568,15 +628,15 @@ def test_records_that_other_threads_send_during_a_commit_are_in_it_or_refused(tm
             try:
                 if random.random() < 0.2:
                     raise TransactionAborted("on purpose")
-                producer.commit_transaction()
+                until_returned(producer.commit_transaction)
             except TransactionAborted:
-                producer.abort_transaction()
+                until_returned(producer.abort_transaction)
                 kept = of_aborts
             kept += range(looked_at + 1, len(deliveries))  # the first may be of the transaction before
             looked_at = len(deliveries)
             while sent.acquire(blocking=False):
                 pass  # those sent meanwhile are of the transaction that is over
-            producer.begin_transaction()
+            until_returned(producer.begin_transaction)
     finally:
         is_over.set()
         thread.join()

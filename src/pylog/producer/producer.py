@@ -362,9 +362,10 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     def begin_transaction(self) -> None:
         """Begin a transaction: the next records are visible to ``read_committed`` all or none.
 
-        What other threads sent while the last one ended is in that one, or fails.
+        A ``send`` of another thread that returned before this call is in the last transaction, or
+        fails. One that is still running may be in either, a ``send_many`` in both.
         ``InvalidTransactionState`` without ``init_transactions``, or inside a transaction.
-        ``LogLocked`` if another thread is still writing such a record after 30 s: call it again.
+        ``ProducerFenced``. ``LogLocked``, ``StorageError``: call it again.
         """
         self._of_transactions("begin_transaction").begin(self._sender)
 

@@ -22,6 +22,7 @@ from pylog.errors import (
     CommitFailed,
     ForkedHandle,
     InvalidTransactionState,
+    LogLocked,
     ProducerFenced,
     PylogError,
     TransactionAborted,
@@ -80,6 +81,15 @@ def aborted(transactional_id: str) -> TransactionAborted:
     )
 
 
+def still_writing(transactional_id: str, call: str) -> LogLocked:
+    """The error of a call that can't wait for a record of the transaction any longer."""
+    return LogLocked(
+        f"{call}: a record is still being written, by another thread or by this one, which a signal handler has interrupted; "
+        "call it again later",
+        transactional_id=transactional_id,
+    )
+
+
 class Sender(Protocol):
     """What ``ProducerTransactions`` uses of the sender."""
 
@@ -87,6 +97,14 @@ class Sender(Protocol):
     def give_up(self, reason: Callable[[], PylogError] | None = None, wait_s: float = 0.0) -> None: ...
     def forget_identity(self) -> None: ...
     def unsent_batches(self) -> list[ProducerBatch]: ...
+
+
+def write_rest(sender: Sender) -> None:
+    """Write, or refuse, also what threads add that were just about to send. Ends if nothing changes."""
+    before: list[ProducerBatch] = []
+    while (unsent := sender.unsent_batches()) and unsent != before:
+        before = unsent
+        sender.flush(None)
 
 
 class Written(Protocol):

@@ -1,6 +1,6 @@
 """The transactions of one producer: what may be called when, and what a commit or an abort does.
 
-``begin`` only opens the gate for records. They wait in the producer's buffers. If all of them fit
+``begin`` opens the gate for records. They wait in the producer's buffers. If all of them fit
 one batch at the commit, that batch is the transaction. Else the first batch that must be written
 makes the transaction ongoing, for all processes to see.
 
@@ -22,7 +22,6 @@ from pylog.errors import (
     CommitFailed,
     ConfigError,
     InvalidTransactionState,
-    LogLocked,
     NotAppended,
     OutcomeUnknown,
     ProducerFenced,
@@ -36,7 +35,7 @@ from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
 from pylog.producer.batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
 from pylog.producer.touched import TouchedPartitions
-from pylog.producer.transaction_state import Sender, State, Written, aborted, failed, refused
+from pylog.producer.transaction_state import Sender, State, Written, aborted, failed, refused, still_writing, write_rest
 from pylog.transaction.directory import check_transactional_id
 from pylog.transaction.offsets import TransactionOffsets
 from pylog.transaction.owner import TransactionOwner
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pylog.producer")
 
 PATIENCE_S = 30.0
-"""How long an abort, or the next begin, waits for a thread that is still writing records of the transaction."""
+"""How long an abort waits for a thread that is still writing a record of the transaction; for each partition."""
 
 
 class ProducerTransactions:
@@ -83,6 +82,7 @@ class ProducerTransactions:
         self.error: PylogError | None = None
         self._takes_records = False
         self._is_sealed = True  # no further batch becomes part of the transaction
+        self._is_complete = False  # all of its records are written: what has no identity yet was sent too late
         self._is_started = False  # its owner has made it ongoing
         self._only_batch: ProducerBatch | None = None  # being committed as one batch
         self._is_only_batch_built = False
@@ -109,13 +109,26 @@ class ProducerTransactions:
             if self.state is not State.READY:
                 raise refused(self._transactional_id, self.state, "begin_transaction")
             self._write_markers()  # of the transaction before, if a disk refused them
-            # What another thread sent while the last transaction ended, too late for it, is not part of this one either.
-            sender.give_up(partial(refused, self._transactional_id, State.READY, "send"), PATIENCE_S)
-            self._require_none_unsent(sender, "begin_transaction")
-            self._reset()
-            self._takes_records, self._is_sealed = True, False
-            self.state = State.IN_TRANSACTION
-            self._gate(True)
+            end_s = self._manager.clock.monotonic() + PATIENCE_S
+            before: list[ProducerBatch] = []
+            while late := self._open(sender):
+                if late == before or self._manager.clock.monotonic() >= end_s:
+                    self._require_none_unsent(sender, "begin_transaction")
+                before = late
+                # Another thread sent them while the last transaction ended. They are not in this one either.
+                sender.give_up(partial(refused, self._transactional_id, State.READY, "send"), PATIENCE_S)
+
+    def _open(self, sender: Sender) -> list[ProducerBatch]:
+        """Open the transaction, unless there are batches that were too late for the last one: those."""
+        with self._identity_lock:  # a batch that another thread refuses is one of them until that is noted
+            if self.state is not State.READY:  # a callback of ``give_up`` has forked
+                raise refused(self._transactional_id, self.state, "begin_transaction")
+            late = sender.unsent_batches()
+            if not late:
+                self._reset()
+                self._takes_records, self._is_sealed, self.state = True, False, State.IN_TRANSACTION
+                self._gate(True)
+            return late
 
     @property
     def can_abort(self) -> bool:
@@ -259,7 +272,7 @@ class ProducerTransactions:
         if self._only_batch is not None and batch is not self._only_batch:
             return True
         if batch.identity is NO_IDENTITY or owner is None:
-            return owner is None
+            return owner is None or self._is_complete
         return batch.identity[:2] != (owner.producer_id, owner.epoch)
 
     # Parts
@@ -284,12 +297,11 @@ class ProducerTransactions:
     def _commit_one_batch(self, sender: Sender, owner: TransactionOwner, batch: ProducerBatch) -> None:
         try:
             self.state = State.COMMITTING
-            _write_unsent(sender)
+            write_rest(sender)
         finally:
             if not self._is_only_batch_built and self.state is State.COMMITTING:
                 self._only_batch, self.state = None, State.IN_TRANSACTION
-        error = self.error
-        if isinstance(error, OutcomeUnknown):
+        if isinstance(self.error, OutcomeUnknown):
             log = self._touched.log(batch.topic_partition)
             if log.next_sequence(owner.producer_id) == batch.next_sequence:
                 self._touched.appended(batch.topic_partition, log.latest_offset)
@@ -306,17 +318,14 @@ class ProducerTransactions:
         sender.flush(None)
         with self._identity_lock:
             self._is_sealed = True
-        _write_unsent(sender)
+        write_rest(sender)
         self._require_no_failure()
         self._require_none_unsent(sender, "commit_transaction")
+        self._is_complete = True
 
     def _require_none_unsent(self, sender: Sender, call: str) -> None:
         if sender.unsent_batches():
-            raise LogLocked(
-                f"{call}: a record is still being written, by another thread or by this one, which a signal handler has "
-                "interrupted; call it again later",
-                transactional_id=self._transactional_id,
-            )
+            raise still_writing(self._transactional_id, call)
 
     def _append_offsets(self, owner: TransactionOwner) -> None:
         """Append the groups' offsets. If that fails, the transaction can only be aborted."""
@@ -389,11 +398,3 @@ class ProducerTransactions:
             except own(ProducerFenced):
                 self.state = State.FENCED
                 raise
-
-
-def _write_unsent(sender: Sender) -> None:
-    """Write, or refuse, also what threads add that were just about to send. Ends if nothing changes."""
-    before: list[ProducerBatch] = []
-    while (unsent := sender.unsent_batches()) and unsent != before:
-        before = unsent
-        sender.flush(None)
