@@ -507,15 +507,21 @@ def test_outcomes_of_what_no_table_knows() -> None:
         assert outcomes.outcome(1 << 50, 0).name == "ABORTED"
 
 
+def ready(log: Log, **options: Any) -> Producer:
+    """A producer that may begin a transaction, and its topic."""
+    log.create_topic("t", partitions=PARTITIONS)
+    producer = Producer(log, transactional_id="app", **options)
+    producer.init_transactions()
+    return producer
+
+
 @pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
 def test_a_send_that_returns_after_the_transaction_has_ended_is_not_in_the_next_one(
     end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if another thread ended it while this one was between the look at the transaction and its batch."""
     with Log(tmp_path / "log") as log:
-        log.create_topic("t", partitions=PARTITIONS)
-        producer = Producer(log, transactional_id="app")
-        producer.init_transactions()
+        producer = ready(log)
         producer.begin_transaction()
         early = producer.send("t", b"early", partition=0)
         append = producer._append
@@ -541,9 +547,7 @@ def test_a_send_that_returns_after_the_transaction_has_ended_is_not_in_the_next_
 def test_begin_refuses_also_what_comes_while_it_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if two threads were late, one more than the other."""
     with Log(tmp_path / "log") as log:
-        log.create_topic("t", partitions=PARTITIONS)
-        producer = Producer(log, transactional_id="app")
-        producer.init_transactions()
+        producer = ready(log)
         buffers = producer._topics.find("t").buffers
         late = [producer._append(buffers[0], None, None, b"late", ())]
         give_up = producer._sender.give_up
@@ -565,14 +569,10 @@ def test_what_is_sent_too_late_does_not_fail_a_commit_that_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Log(tmp_path / "log") as log:
-        log.create_topic("t", partitions=PARTITIONS)
-        producer = Producer(log, transactional_id="app")
-        producer.init_transactions()
+        producer = ready(log)
         producer.begin_transaction()
         for number in range(PARTITIONS):
             producer.send("t", b"early", partition=number)
-        transactions = producer._transactions
-        assert transactions is not None
         buffer = producer._topics.find("t").buffers[0]
 
         def refuse_and_be_late(*_: object) -> None:
@@ -600,9 +600,7 @@ def until_returned(call: Callable[[], None]) -> None:
 def test_records_that_other_threads_send_during_a_commit_are_in_it_or_refused(tmp_path: Path, seed: int) -> None:
     """A record is visible if and only if its delivery succeeded and its transaction was committed."""
     log = Log(tmp_path / "log")
-    log.create_topic("t", partitions=PARTITIONS)
-    producer = Producer(log, transactional_id="app", batch_bytes=300)
-    producer.init_transactions()
+    producer = ready(log, batch_bytes=300)
     is_over, deliveries, sent = threading.Event(), dict[int, Delivery](), threading.Semaphore(0)
 
     def send() -> None:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pylog.producer")
 
 PATIENCE_S = 30.0
-"""How long an abort waits for a thread that is still writing a record of the transaction; for each partition."""
+"""How long an abort, or the next begin, waits for a thread that is still writing a record; for each partition."""
 
 
 class ProducerTransactions:
