@@ -89,6 +89,10 @@ class OffsetAndMetadata(NamedTuple):
     metadata: str = ""
 
 
+Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
+"""Offsets to commit: the next to read of each partition."""
+
+
 @answers_kafkas_names
 class ConsumerGroupMetadata(NamedTuple):
     """A member, for commits that others make in its name. ``generation`` is -1 for a non-member."""

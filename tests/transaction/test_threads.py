@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pylog import Log, Producer
+from pylog import Delivery, Log, Producer, TopicPartition
 from pylog.errors import ForkedHandle, InvalidTransactionState, LogLocked, OutcomeUnknown, ProducerFenced
 from pylog.producer import transactions
 from pylog.producer.sync_threads import SyncThreads
@@ -117,6 +117,62 @@ def test_what_is_visible_is_what_was_committed_while_another_thread_flushes(
     assert sorted(found) == sorted(committed), f"seed {seed}"
 
 
+def test_a_callback_does_not_wait_for_a_commit_that_waits_for_it(
+    log: Log, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_called_back, is_committing = threading.Event(), threading.Event()
+    refusals: list[Callable[[], object]] = []
+    refuse_records = ProducerTransactions._refuse_records
+
+    def then_told(self: ProducerTransactions) -> None:
+        refuse_records(self)
+        is_committing.set()
+
+    def called(_: Delivery) -> None:
+        is_called_back.set()
+        assert is_committing.wait(60)
+        for call in calls:
+            with pytest.raises(InvalidTransactionState):
+                call()
+            refusals.append(call)
+
+    calls: list[Callable[[], object]] = [
+        producer.abort_transaction,
+        producer.commit_transaction,
+        producer.begin_transaction,
+        producer.close,
+        lambda: producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, "group"),
+    ]
+    monkeypatch.setattr(ProducerTransactions, "_refuse_records", then_told)
+    producer.begin_transaction()
+    producer.send("t", b"T1", partition=0).add_done_callback(called)
+    threads = [threading.Thread(target=call, daemon=True) for call in (producer.flush, producer.commit_transaction)]
+    threads[0].start()
+    assert is_called_back.wait(60)
+    threads[1].start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "they wait for each other"
+    assert refusals == calls
+    assert values_of(log, 0) == ["T1"]
+
+
+def test_a_callback_may_abort_if_no_other_call_is_under_way(log: Log, producer: Producer) -> None:
+    for value, end in ((b"T1", producer.abort_transaction), (b"T2", producer.commit_transaction)):
+        producer.begin_transaction()
+
+        def called(_: Delivery, end: Callable[[], None] = end) -> None:
+            end()
+
+        producer.send("t", value, partition=0).add_done_callback(called)
+        thread = threading.Thread(target=producer.flush)
+        thread.start()
+        thread.join(60)
+    producer.begin_transaction()
+    producer.abort_transaction()
+    assert values_of(log, 0) == ["T2"]
+
+
 def test_an_abort_that_another_thread_keeps_from_its_end_can_be_repeated(
     log: Log, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,7 +268,7 @@ def test_the_partitions_of_a_topic_can_be_asked_for_outside_of_a_transaction(pro
 def test_a_thread_that_outlives_the_main_thread_can_commit(tmp_path: Path) -> None:
     program = f"""
 import threading
-from pylog import Log, Producer
+from pylog import Delivery, Log, Producer, TopicPartition
 
 def copy():
     threading.main_thread().join()

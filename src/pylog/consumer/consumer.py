@@ -50,6 +50,7 @@ from pylog.model import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    Offsets,
     Record,
     TopicPartition,
 )
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from pylog.manager.access import ConsumerLog, LogFace
     from pylog.partition.partition_log import PartitionLog
 
-Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 LOST_MEMBER = "-"
 """The id of one that is subscribed and no member, as in a forked child: nothing can be committed in its name."""
 

@@ -24,7 +24,7 @@ from pylog.codec.format import INT64_MAX
 from pylog.codec.messages import INT16, INT32, INT64, hash_code, read_string, read_unsigned, slice_of, string, unsigned
 from pylog.errors import ConfigError, CorruptRecord
 from pylog.interrupts import own
-from pylog.model import OffsetAndMetadata, TopicPartition
+from pylog.model import OffsetAndMetadata, Offsets, TopicPartition
 
 METADATA_LIMIT_BYTES = 4096  # Kafka's offset.metadata.max.bytes
 
@@ -46,7 +46,7 @@ class Committed(NamedTuple):
 
 
 def offsets_to_commit(
-    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+    offsets: Offsets,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """What an application gave to commit; ``ConfigError`` if that is impossible."""
     if not isinstance(offsets, Mapping):

@@ -14,7 +14,7 @@ from pylog.codec.format import MAX_SEQUENCE, TRANSACTIONAL_BIT
 from pylog.errors import PylogError
 from pylog.interrupts import own
 from pylog.manager.manager import LogManager
-from pylog.model import OffsetAndMetadata, TopicPartition
+from pylog.model import Offsets, TopicPartition
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
 from pylog.producer.batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
@@ -52,7 +52,7 @@ class EncodedProducer:
         self._threads = SyncThreads(APPENDS_AT_ONCE - 1)
         self._sequences: dict[TopicPartition, int] = {}
         self._identity = NO_IDENTITY
-        self._transactions.init()
+        self._transactions.init(_NOTHING_BUFFERED)
 
     def is_owner(self) -> bool:
         """Whether no other producer has taken the id over. After a commit."""
@@ -120,8 +120,8 @@ class EncodedProducer:
         self._sequences[name] = sequence + header.count & MAX_SEQUENCE
         return result.last_offset + 1
 
-    def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group: str) -> None:
-        self._transactions.send_offsets(offsets, group)
+    def send_offsets(self, offsets: Offsets, group: str) -> None:
+        self._transactions.send_offsets(offsets, group, _NOTHING_BUFFERED)
 
     def commit(self) -> None:
         """See ``Producer.commit_transaction``."""
@@ -148,6 +148,12 @@ class _NothingBuffered:
 
     def flush(self, timeout_s: float | None) -> bool:
         return True
+
+    def flush_rest(self) -> None:
+        pass
+
+    def is_calling_back(self) -> bool:
+        return False
 
     def give_up(self, reason: object = None, wait_s: float = 0.0) -> None:
         pass

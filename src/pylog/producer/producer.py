@@ -24,7 +24,7 @@ from pylog.errors import ConfigError, ForkedHandle, PylogError
 from pylog.interrupts import own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.manager.access import manager_of
-from pylog.model import ConsumerGroupMetadata, Header, OffsetAndMetadata, TopicPartition
+from pylog.model import ConsumerGroupMetadata, Header, Offsets
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import IncompleteBatches, PartitionBuffer, TopicBuffers
 from pylog.producer.buffer_pool import BufferPool
@@ -357,7 +357,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         has not committed is aborted. ``LogLocked`` if a process that changes the id is stopped,
         ``OutcomeUnknown`` if its last commit cannot be made durable: call it again.
         """
-        self._of_transactions("init_transactions").init()
+        self._of_transactions("init_transactions").init(self._sender)
 
     def begin_transaction(self) -> None:
         """Begin a transaction: the next records are visible to ``read_committed`` all or none.
@@ -371,7 +371,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
 
     def send_offsets_to_transaction(
         self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        offsets: Offsets,
         group_metadata: ConsumerGroupMetadata | str,
     ) -> None:
         """Commit these offsets of a consumer group with the transaction: both or none.
@@ -381,7 +381,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         They are appended and checked by ``commit_transaction``, which raises ``CommitFailed`` if
         the member does not own the partitions any more: abort, and read the records again.
         """
-        self._of_transactions("send_offsets_to_transaction").send_offsets(offsets, group_metadata)
+        self._of_transactions("send_offsets_to_transaction").send_offsets(offsets, group_metadata, self._sender)
 
     def commit_transaction(self) -> None:
         """Commit. On return all records of the transaction are durable and visible.

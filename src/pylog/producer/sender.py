@@ -141,6 +141,13 @@ class Sender:
             return True
         return all(buffer.call_back(end_s - self._monotonic()) for buffer in left)
 
+    def flush_rest(self) -> None:
+        """Write, or refuse, also what threads add that were just about to send. Ends if nothing changes."""
+        before: list[ProducerBatch] = []
+        while (unsent := self.unsent_batches()) and unsent != before:
+            before = unsent
+            self.flush(None)
+
     def log_closes(self) -> None:
         """Write everything, even if the producer and its topic cache are garbage already. Abort an open transaction."""
         if self._transactions is not None:
@@ -156,6 +163,10 @@ class Sender:
     def unsent_batches(self) -> list[ProducerBatch]:
         """The batches that are not in the log yet."""
         return [batch for batch in list(self._incomplete.batches) if batch.state < APPENDED]
+
+    def is_calling_back(self) -> bool:
+        """Whether this thread runs callbacks, which others may wait for."""
+        return any(buffer.calling.is_mine() for buffer in set(self._incomplete.batches.values()))
 
     def give_up(self, reason: Callable[[], PylogError] | None = None, wait_s: float = 0.0) -> None:
         """Fail every batch that is not in the log.
@@ -370,10 +381,8 @@ class Sender:
             self.metrics.count(batch, error)
         if error is not None:
             topic, partition = batch.topic_partition
-            level = (
-                logging.DEBUG if isinstance(error, TransactionAborted) else logging.WARNING
-            )  # an abort may be wanted
-            logger.log(level, "batch of %d records to %s-%d failed: %s: %s",
+            is_wanted = isinstance(error, TransactionAborted)  # by the application
+            logger.log(logging.DEBUG if is_wanted else logging.WARNING, "batch of %d records to %s-%d failed: %s: %s",
                        batch.count, topic, partition, type(error).__name__, error)  # fmt: skip
 
     def _note_failure(self, batch: ProducerBatch, buffer: PartitionBuffer, error: PylogError) -> None:

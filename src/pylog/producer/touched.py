@@ -9,6 +9,7 @@ from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
+from pylog.producer.batch import ProducerBatch
 from pylog.producer.sync_threads import SyncThreads, same_process
 from pylog.transaction.owner import TransactionOwner
 
@@ -37,8 +38,13 @@ class TouchedPartitions:
     def names(self) -> list[TopicPartition]:
         return list(self._logs)
 
-    def log(self, partition: TopicPartition) -> PartitionLog:
-        return self._logs[partition]
+    def finds(self, batch: ProducerBatch, producer_id: int) -> bool:
+        """Whether a batch is in its log after an append whose outcome is unknown. Then it is synced like the others."""
+        log = self._logs[batch.topic_partition]
+        if log.next_sequence(producer_id) != batch.next_sequence:
+            return False
+        self.appended(batch.topic_partition, log.latest_offset)
+        return True
 
     def sync(self) -> None:
         """Make the transaction's records durable. ``OutcomeUnknown``."""
@@ -47,7 +53,8 @@ class TouchedPartitions:
             self._threads.run(syncs, same_process(next(iter(self._logs.values())).directory.filesystem))
 
     def close(self) -> None:
-        """End the threads."""
+        """Forget them, and end the threads."""
+        self.clear()
         self._threads.close()
 
     def mark(self, owner: TransactionOwner, outcome: Outcome) -> None:

@@ -90,21 +90,24 @@ def still_writing(transactional_id: str, call: str) -> LogLocked:
     )
 
 
+def nested(transactional_id: str, state: State, call: str) -> InvalidTransactionState:
+    """The error of a call that would wait for another one, which may wait for this thread."""
+    return InvalidTransactionState(
+        f"{call}: called in a callback, or in a signal handler, while another call for the transaction is under way; "
+        "call it after that one",
+        transactional_id=transactional_id, state=state.name,
+    )  # fmt: skip
+
+
 class Sender(Protocol):
     """What ``ProducerTransactions`` uses of the sender."""
 
     def flush(self, timeout_s: float | None) -> bool: ...
+    def flush_rest(self) -> None: ...
+    def is_calling_back(self) -> bool: ...
     def give_up(self, reason: Callable[[], PylogError] | None = None, wait_s: float = 0.0) -> None: ...
     def forget_identity(self) -> None: ...
     def unsent_batches(self) -> list[ProducerBatch]: ...
-
-
-def write_rest(sender: Sender) -> None:
-    """Write, or refuse, also what threads add that were just about to send. Ends if nothing changes."""
-    before: list[ProducerBatch] = []
-    while (unsent := sender.unsent_batches()) and unsent != before:
-        before = unsent
-        sender.flush(None)
 
 
 class Written(Protocol):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading  # an application may abort in another thread than the one that sends
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,7 +21,6 @@ from pylog.clock import SystemClock
 from pylog.errors import (
     CommitFailed,
     ConfigError,
-    InvalidTransactionState,
     NotAppended,
     OutcomeUnknown,
     ProducerFenced,
@@ -30,16 +29,16 @@ from pylog.errors import (
 )  # fmt: skip
 from pylog.interrupts import own
 from pylog.manager.manager import LogManager
-from pylog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from pylog.model import ConsumerGroupMetadata, Offsets
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
 from pylog.producer.batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
 from pylog.producer.touched import TouchedPartitions
-from pylog.producer.transaction_state import Sender, State, Written, aborted, failed, refused, still_writing, write_rest
+from pylog.producer.transaction_state import Sender, State, Written, aborted, failed, nested, refused, still_writing
 from pylog.transaction.directory import check_transactional_id
 from pylog.transaction.offsets import TransactionOffsets
 from pylog.transaction.owner import TransactionOwner
-from pylog.turn import is_mine
+from pylog.turn import NOT_MINE, Turn
 
 if TYPE_CHECKING:
     from pylog.manager.access import ProducerLog, ProducerPartition
@@ -66,7 +65,7 @@ class ProducerTransactions:
         self._forget()
 
     def _forget(self) -> None:
-        self._lock = threading.RLock()  # of the calls of the application
+        self._calls = Turn()  # of the application, in any thread
         self._identity_lock = threading.RLock()  # of what a batch is given, in any thread
         self.state = State.NEW
         self._owner: TransactionOwner | None = None
@@ -96,16 +95,16 @@ class ProducerTransactions:
 
     # For the public face
 
-    def init(self) -> None:
+    def init(self, sender: Sender) -> None:
         """Take the id over from any other producer. See ``Producer.init_transactions``."""
-        with self._turn("init_transactions"):
+        with self._turn("init_transactions", sender):
             if self.state is not State.NEW:
                 raise refused(self._transactional_id, self.state, "init_transactions")
             self._owner = TransactionOwner(self._manager, self._transactional_id, self._timeout_ms)
             self.state = State.READY
 
     def begin(self, sender: Sender) -> None:
-        with self._turn("begin_transaction"):
+        with self._turn("begin_transaction", sender):
             if self.state is not State.READY:
                 raise refused(self._transactional_id, self.state, "begin_transaction")
             self._write_markers()  # of the transaction before, if a disk refused them
@@ -141,16 +140,14 @@ class ProducerTransactions:
         if self.state is not State.IN_TRANSACTION or not self._takes_records:
             raise refused(self._transactional_id, self.state, "send")
 
-    def send_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], member: ConsumerGroupMetadata | str
-    ) -> None:
+    def send_offsets(self, offsets: Offsets, member: ConsumerGroupMetadata | str, sender: Sender) -> None:
         """Keep them until the commit."""
-        with self._lock:
+        with self._turn("send_offsets_to_transaction", sender):
             self.require_open()
             self._offsets.add(offsets, member)
 
     def commit(self, sender: Sender) -> None:
-        with self._turn("commit_transaction"):
+        with self._turn("commit_transaction", sender):
             owner = self._owner
             if owner is None or self.state not in (State.IN_TRANSACTION, State.COMMITTING):
                 raise refused(self._transactional_id, self.state, "commit_transaction")
@@ -170,7 +167,7 @@ class ProducerTransactions:
             self._offsets.maintain_if_due()
 
     def abort(self, sender: Sender) -> None:
-        with self._turn("abort_transaction"):
+        with self._turn("abort_transaction", sender):
             self._abort(sender)
 
     def _abort(self, sender: Sender) -> None:
@@ -193,7 +190,7 @@ class ProducerTransactions:
 
     def close(self, sender: Sender) -> None:
         """Abort what is open, and give the id back. What is not decided is left to others, as by a death."""
-        with self._turn("close"):
+        with self._turn("close", sender):
             owner = self._owner
             if owner is None:
                 self.state = State.CLOSED
@@ -211,7 +208,6 @@ class ProducerTransactions:
                 self.state = State.CLOSED
                 self._reset()
                 self._decided = None
-                self._touched.clear()
                 self._touched.close()
                 self._offsets.close()
                 owner.close(is_settled=is_settled)
@@ -297,15 +293,12 @@ class ProducerTransactions:
     def _commit_one_batch(self, sender: Sender, owner: TransactionOwner, batch: ProducerBatch) -> None:
         try:
             self.state = State.COMMITTING
-            write_rest(sender)
+            sender.flush_rest()
         finally:
             if not self._is_only_batch_built and self.state is State.COMMITTING:
                 self._only_batch, self.state = None, State.IN_TRANSACTION
-        if isinstance(self.error, OutcomeUnknown):
-            log = self._touched.log(batch.topic_partition)
-            if log.next_sequence(owner.producer_id) == batch.next_sequence:
-                self._touched.appended(batch.topic_partition, log.latest_offset)
-                self.error = None
+        if isinstance(self.error, OutcomeUnknown) and self._touched.finds(batch, owner.producer_id):
+            self.error = None
         if self.error is not None:
             self._only_batch, self.state = None, State.IN_TRANSACTION
             raise failed(self._transactional_id, self.error)
@@ -318,7 +311,7 @@ class ProducerTransactions:
         sender.flush(None)
         with self._identity_lock:
             self._is_sealed = True
-        write_rest(sender)
+        sender.flush_rest()
         self._require_no_failure()
         self._require_none_unsent(sender, "commit_transaction")
         self._is_complete = True
@@ -385,16 +378,20 @@ class ProducerTransactions:
             self._decided = None
 
     @contextmanager
-    def _turn(self, call: str) -> Iterator[None]:
-        """One call at a time. A callback of the producer, or a signal handler, can't call inside of one."""
-        if is_mine(self._lock):
-            raise InvalidTransactionState(
-                f"{call}: this thread is inside another call for the transaction (in a callback, or in a signal handler)",
-                transactional_id=self._transactional_id, state=self.state.name,
-            )  # fmt: skip
-        with self._lock:
-            try:
-                yield
-            except own(ProducerFenced):
-                self.state = State.FENCED
-                raise
+    def _turn(self, call: str, sender: Sender) -> Iterator[None]:
+        """One call at a time. A callback, or a signal handler, does not wait: the other call may wait for it."""
+        calls = self._calls
+        if calls.is_mine():
+            raise nested(self._transactional_id, self.state, call)
+        try:
+            if not calls.take(not sender.is_calling_back()):
+                raise nested(self._transactional_id, self.state, call)
+            yield
+        except own(ProducerFenced):
+            self.state = State.FENCED
+            raise
+        finally:
+            try:  # see turn.py
+                calls.leave()
+            except own(NOT_MINE):
+                pass

@@ -30,7 +30,7 @@ from pylog.group.truncation import make_records_durable
 from pylog.interrupts import own, suppress
 from pylog.manager.changes import has_changed
 from pylog.manager.manager import LogManager
-from pylog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from pylog.model import ConsumerGroupMetadata, OffsetAndMetadata, Offsets, TopicPartition
 from pylog.partition.partition_log import PartitionLog
 from pylog.transaction.owner import TransactionOwner
 
@@ -85,9 +85,7 @@ class TransactionOffsets:
     def __bool__(self) -> bool:
         return bool(self._claims)
 
-    def add(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], member: ConsumerGroupMetadata | str
-    ) -> None:
+    def add(self, offsets: Offsets, member: ConsumerGroupMetadata | str) -> None:
         """See ``Producer.send_offsets_to_transaction``."""
         wanted = offsets_to_commit(offsets)
         if isinstance(member, str):
