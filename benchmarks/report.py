@@ -13,7 +13,7 @@ from pylog.codec import COMPILED
 
 UNITS = {
     "records_per_s": "rec/s", "bytes_per_s": "B/s", "core_percent": "% of a core", "bytes": "B", "ms": "ms", "us": "µs",
-    "_s": "s",
+    "bytes_per_cpu_s": "B/s of processor time", "per_cpu_s": "per second of processor time", "per_s": "per second", "_s": "s",
 }  # fmt: skip
 
 

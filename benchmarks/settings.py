@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -41,6 +44,16 @@ def seconds(work: Callable[[], Any]) -> float:
 def percentile(sorted_values: list[float], share: float) -> float:
     """The value below which ``share`` of them lie."""
     return sorted_values[min(len(sorted_values) - 1, int(share * len(sorted_values)))]
+
+
+def in_own_process(module: str, *arguments: object, **environment: str) -> str:
+    """What a workload's module prints when it runs by itself."""
+    done = subprocess.run(
+        # The package has imported the module that Python runs. That is right here.
+        [sys.executable, "-W", "ignore::RuntimeWarning:runpy", "-m", module, *map(str, arguments)],
+        env={**os.environ, **environment}, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, check=True, text=True,
+    )  # fmt: skip
+    return done.stdout
 
 
 def check_count(found: int, wanted: int) -> None:

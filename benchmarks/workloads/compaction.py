@@ -10,14 +10,13 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.settings import TOPIC, Scale, check_count, fresh
+from benchmarks.settings import TOPIC, Scale, check_count, fresh, in_own_process
 from benchmarks.workload import Contender, Figure, Measure, Prepare, Sample, Value, Workload
 from benchmarks.workloads.memory import resident
 from pylog import Log, Producer
@@ -88,9 +87,7 @@ _PARTS = {"fill": _fill, COMPACTION: _compact, COPY: _copy}
 
 
 def _run(part: str, directory: Path, keys: int) -> Sample:
-    command = [sys.executable, "-m", "benchmarks.workloads.compaction", part, str(directory), str(keys)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=Path(__file__).parents[2])
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(in_own_process("benchmarks.workloads.compaction", part, directory, keys)))
 
 
 def _prepare(part: str) -> Prepare:

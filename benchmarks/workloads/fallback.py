@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.settings import Scale
+from benchmarks.settings import Scale, in_own_process
 from benchmarks.workload import Contender, Figure, Measure, Sample, Value, Workload
 from benchmarks.workloads import pylog_log
 
@@ -29,17 +27,11 @@ def one_round(place: Path, scale: Scale) -> Sample:
 
 @contextmanager
 def _pure(place: Path, scale: Scale) -> Iterator[Measure]:
-    command = [sys.executable, "-m", "benchmarks.workloads.fallback"]
-    environment = {**os.environ, "PYLOG_PURE_PYTHON": "1"}
-
     def measure() -> Sample:
         target = place / "round"
         target.mkdir(exist_ok=True)
-        done = subprocess.run(
-            [*command, str(target), str(scale.share)], env=environment, stdout=subprocess.PIPE, check=True,
-            cwd=Path(__file__).parents[2],
-        )  # fmt: skip
-        sample: Sample = json.loads(done.stdout)
+        done = in_own_process("benchmarks.workloads.fallback", target, scale.share, PYLOG_PURE_PYTHON="1")
+        sample: Sample = json.loads(done)
         return sample
 
     yield measure

@@ -5,13 +5,12 @@ Each is measured in a process of its own, above what it had when the log was ope
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.settings import TOPIC, VALUE, Scale, check_count, fresh, keys
+from benchmarks.settings import TOPIC, VALUE, Scale, check_count, fresh, in_own_process, keys
 from benchmarks.workload import Contender, Figure, Measure, Prepare, Sample, Value, Workload
 from pylog import Consumer, Log, Producer, TopicPartition
 
@@ -89,13 +88,11 @@ def _in_processes(parts: tuple[str, ...], amount: int, partitions: int = 1) -> P
 
     @contextmanager
     def prepare(place: Path, scale: Scale) -> Iterator[Measure]:
-        size = str(max(10, scale.of(amount)))
-        many = str(max(10, scale.of(partitions)) if partitions > 1 else 1)
+        size = max(10, scale.of(amount))
+        many = max(10, scale.of(partitions)) if partitions > 1 else 1
 
         def run(part: str, directory: Path) -> float:
-            command = [sys.executable, "-m", "benchmarks.workloads.memory", part, str(directory / "log"), size, many]
-            done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=Path(__file__).parents[2])
-            return float(done.stdout)
+            return float(in_own_process("benchmarks.workloads.memory", part, directory / "log", size, many))
 
         def measure() -> Sample:
             with fresh(place) as directory:

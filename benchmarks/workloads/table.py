@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pylog
-from benchmarks.settings import TOPIC, VALUE, Scale, check_count, fresh
+from benchmarks.settings import TOPIC, VALUE, Scale, check_count, fresh, in_own_process
 from benchmarks.workload import Contender, Figure, Measure, Prepare, Sample, Value, Workload, no_package
 from benchmarks.workloads.memory import resident
 from pylog import Log, Producer
@@ -69,9 +68,7 @@ def _opened(directory: Path, store: str, values: str, keys: int, lookups: int) -
 
 
 def _run(part: str, directory: Path, *arguments: object) -> Sample:
-    command = [sys.executable, "-m", "benchmarks.workloads.table", part, str(directory), *map(str, arguments)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=Path(__file__).parents[2])
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(in_own_process("benchmarks.workloads.table", part, directory, *arguments)))
 
 
 @contextmanager
