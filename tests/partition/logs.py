@@ -17,9 +17,16 @@ import crc32c
 
 from pylog.catalog import TopicConfig
 from pylog.codec import RecordEncoder
-from pylog.codec.batch import BatchHeader, build_batch, stamp
+from pylog.codec.batch import BatchHeader, build_batch, stamp, write_header
 from pylog.codec.control import ControlType, build_marker
-from pylog.codec.format import BATCH_OVERHEAD, HEADER_BYTES, LENGTH_POSITION
+from pylog.codec.format import (
+    BATCH_OVERHEAD,
+    CONTROL_BIT,
+    CONTROL_KEY_STRUCT,
+    HEADER_BYTES,
+    LENGTH_POSITION,
+    TRANSACTIONAL_BIT,
+)
 from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
 from pylog.index.time_index import ENTRY as TIME_ENTRY
 from pylog.log import Log
@@ -192,6 +199,16 @@ def headers_that_claim_everything(size: int, base_offset: int = 0) -> bytes:
 def marker(producer_id: int, epoch: int, *, commit: bool, timestamp_ms: int = START_MS) -> bytearray:
     kind = ControlType.COMMIT if commit else ControlType.ABORT
     return build_marker(kind, producer_id, epoch, 0, timestamp_ms)
+
+
+def control_batch(kind: int, producer_id: int = -1, epoch: int = -1, *, key: bytes | None = None) -> bytearray:
+    """A control batch of any kind, or with any key."""
+    encoder = RecordEncoder(1 << 10)
+    encoder.append(START_MS, CONTROL_KEY_STRUCT.pack(0, kind) if key is None else key, bytes(6), ())
+    made = encoder.take_batch()
+    attributes = CONTROL_BIT | (TRANSACTIONAL_BIT if producer_id >= 0 else 0)
+    write_header(made, attributes, 1, START_MS, START_MS, producer_id, epoch, -1)
+    return made
 
 
 def append_encoded(partition: Partition, encoded: bytearray) -> int:

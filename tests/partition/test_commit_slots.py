@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pylog.partition.commit_slots import FILE_BYTES, HEAD, CommitSlots, CommitState, latest, next_version
+from pylog.codec.format import INT64_MIN
+from pylog.partition.commit_slots import FILE_BYTES, HEAD, CommitSlots, CommitState, latest, next_version, slots_in
 from pylog.storage import AppendableFile, Buffer, OsFileSystem
+from tests.partition.version_1 import slots_of_two
 from tests.storage.filesystems import Killed
 
 STATE = CommitState(
@@ -86,3 +88,18 @@ def test_a_torn_slot_is_not_believed_however_late_it_says_it_is(torn: int, claim
     bad[0] ^= 1
     slots = (bad, good.encode()) if torn == 0 else (good.encode(), bad)
     assert latest(HEAD + b"".join(slots)) == good
+
+
+def test_the_slots_that_count_are_listed_with_their_places() -> None:
+    before = STATE._replace(sequence=6, log_end_offset=2, high_watermark=2, last_stable_offset=2)
+    slots = before.encode() + STATE.encode()
+    assert slots_in(HEAD + slots) == [(128, 256, before), (256, 384, STATE)]
+    assert slots_in(HEAD + slots[:-1] + b"x") == [(128, 256, before), (256, 384, None)]
+
+
+def test_the_slots_of_version_1_are_listed_where_that_version_has_them() -> None:
+    before = STATE._replace(sequence=6, log_end_offset=2, high_watermark=2, last_stable_offset=2)
+    unknown = {"least_timestamp_ms": INT64_MIN}  # version 1 did not record it
+    old = slots_of_two(before, STATE)
+    assert slots_in(old) == [(0, 64, before._replace(**unknown)), (64, 128, STATE._replace(**unknown))]
+    assert slots_in(old[:64] + bytes(64)) == [(0, 64, before._replace(**unknown)), (64, 128, None)]

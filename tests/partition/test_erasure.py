@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +15,29 @@ from hypothesis import strategies as st
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import BatchView, build_batch
 from pylog.codec.format import CODEC_NAMES
-from pylog.errors import CorruptRecord, ForkedHandle, LogLocked, StorageFull
+from pylog.errors import (
+    CorruptRecord,
+    CorruptSegment,
+    ForkedHandle,
+    LogLocked,
+    StorageError,
+    StorageFull,
+    TopicNotFound,
+)
+from pylog.log import Log
 from pylog.model import AppendResult, Headers, ProducerRecord
 from pylog.partition import Partition
+from pylog.partition.compact import erasure
 from pylog.partition.compact.engine import IS_BUSY, compact
 from pylog.partition.compact.erasure import ErasedPartition, erase
 from pylog.partition.compact.options import CompactionOptions
-from pylog.segment.naming import may_hold_records
+from pylog.segment.naming import CLEANER_LOCK, may_hold_records
+from pylog.storage import FileLock
 from pylog.testing.manual_clock import ManualClock
 from tests.codec.reference import scan_headers
-from tests.partition.logs import START_MS, flip, log_file, marker, open_partition, problems
+from tests.partition.logs import START_MS, flip, log_file, marker, open_partition, problems, topic_of
 from tests.partition.test_compaction import KEYS, RETENTION_MS, Batch, Model, Sent, end_transaction, found, send
-from tests.storage.filesystems import Faulty, OtherBoot, full
+from tests.storage.filesystems import Faulty, OtherBoot, StandIn, full
 
 NAMED = [key for key in KEYS if key is not None]
 
@@ -388,4 +401,123 @@ def test_a_child_that_a_signal_handler_forks_does_not_continue(tmp_path: Path) -
 
     filesystem.hook = fork
     with pytest.raises(ForkedHandle):
+        erase_in(partition, b"k3")
+
+
+def test_what_is_damaged_after_the_search_is_told_and_the_rest_is_erased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = filled(tmp_path)
+    partition.log.roll()
+    damaged = partition.segments[2]
+    append = partition.log.append_records
+
+    def then_damage(*args: Any, **options: Any) -> AppendResult:
+        flip(Path(damaged.path), 100)
+        return append(*args, **options)
+
+    monkeypatch.setattr(partition.log, "append_records", then_damage)
+    with pytest.raises(CorruptRecord) as raised:
+        erase_in(partition, b"k3", tombstones=True)
+    assert raised.value.facts["path"] == damaged.path
+    kept = [segment.path for segment in partition.segments if b"value-3-" in Path(segment.path).read_bytes()]
+    assert kept == [damaged.path]
+    assert not list(tmp_path.glob("*.cleaned"))
+
+
+def test_records_that_others_delete_meanwhile_need_not_be_erased(tmp_path: Path) -> None:
+    directory, filesystem = tmp_path / "t-0", Faulty()
+    filled(directory).close()
+    partition = open_partition(directory, filesystem, segment_bytes=1024)
+    segments = partition.segments
+
+    def delete(happens: str, path: str) -> None:
+        if happens == "open" and path.endswith(f"{segments[1].base_offset:020d}.log.cleaned"):
+            filesystem.hook = lambda *_: None
+            open_partition(directory).log.delete_before(segments[2].end_offset)
+
+    filesystem.hook = delete
+    done = erase_in(partition, b"k3")
+    kept = [offset for offset in range(segments[2].end_offset, 60) if offset % 5 != 3]
+    assert [record.offset for record in partition.scan()] == kept
+    assert done.segments == done.segments_read - 2  # the second and the third were gone
+    assert b"value-3-" not in bytes_in(directory)
+
+
+def test_a_segment_whose_sync_has_failed_is_erased_once_it_was_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasure, "_CHANGES_MAX", 3)
+    partition = filled(tmp_path)
+    partition.log.sync(60)
+    marked, writer = partition.segments[1], partition.log.writable()
+    writer.failed_syncs.mark(marked.base_offset)
+    with pytest.raises(StorageError, match="keep being changed by others; erase the keys again"):
+        erase_in(partition, b"k3")
+    assert b"value-3-" in Path(marked.path).read_bytes()
+    assert not list(tmp_path.glob("*.cleaned"))
+    writer.rewrite_segment(marked.base_offset, 1000)
+    erase_in(partition, b"k3")
+    assert b"value-3-" not in bytes_in(tmp_path)
+
+
+def test_a_segment_that_has_only_a_name_ends_the_search_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segments before it are read once, however often the names are listed."""
+    monkeypatch.setattr(erasure, "_CHANGES_MAX", 3)
+    partition, read = filled(tmp_path), list[int]()
+    *before, lost = partition.segments[:3]
+    Path(lost.path).unlink()
+    Path(lost.path).symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StorageError, match="keep being changed by others; erase the keys again"):
+        erase(partition.log, frozenset([b"k3"]), tombstones=False, timeout_ms=1000, progress=read.append)
+    assert sum(read) == sum(segment.size_bytes for segment in before)
+
+
+class OutOfPlace(StandIn):
+    """Another process does something after the cleaner's lock was opened and before it is taken."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        self.meanwhile = meanwhile
+
+    def lock(self, path: str, *, readable: bool = False) -> FileLock:
+        lock = super().lock(path, readable=readable)
+        if path.endswith(CLEANER_LOCK):
+            self.meanwhile()
+        return lock
+
+
+@pytest.mark.parametrize(
+    "rewrite", [lambda partition: erase_in(partition, b"a"), lambda partition: compact(partition.log)]
+)
+@pytest.mark.parametrize("is_created_again", [True, False])
+def test_a_topic_deleted_before_the_lock_is_taken_is_gone_and_its_successor_stays(
+    tmp_path: Path, rewrite: Callable[[Partition], object], is_created_again: bool
+) -> None:
+    def replace() -> None:
+        other.delete_topic("t")
+        if is_created_again:
+            fill(other)
+
+    def fill(log: Log) -> Partition:
+        partition = topic_of(log, "t")
+        for value in (b"1", b"2"):
+            partition.append([ProducerRecord(value, key=b"a")], acks=1)
+            partition.log.roll()
+        partition.log.sync(2)
+        return partition
+
+    with Log(tmp_path, create=True, filesystem=OutOfPlace(replace)) as log, Log(tmp_path) as other:
+        partition = fill(log)
+        with pytest.raises(TopicNotFound):
+            rewrite(partition)
+        if is_created_again:
+            assert [record.value for record in other.partition("t", 0).scan()] == [b"1", b"2"]
+
+
+def test_a_partition_whose_directory_is_missing_is_said_to_be(tmp_path: Path) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    shutil.rmtree(tmp_path / "t-0")
+    with pytest.raises(CorruptSegment, match="is missing, but the topic was not deleted"):
         erase_in(partition, b"k3")

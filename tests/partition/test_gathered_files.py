@@ -58,3 +58,13 @@ def test_small_appends_are_few_calls(tmp_path: Path) -> None:
         found.sync()
     assert calls == [(1_050_000, 0), (1_050_000, 1_050_000), (900_000, 2_100_000)]
     file.close()
+
+
+def test_its_descriptor_is_that_of_the_file_idle_and_closed_with_it(tmp_path: Path) -> None:
+    file = OsFileSystem().open_appendable(str(tmp_path / "file"))
+    found = GatheredFile(file)
+    assert found.path == file.path == str(tmp_path / "file")
+    with patch.object(type(file), "close_when_idle") as close_when_idle:
+        found.close_when_idle()
+    close_when_idle.assert_called_once_with()
+    found.close()
