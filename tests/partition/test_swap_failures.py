@@ -11,11 +11,13 @@ from pylog.errors import ForkedHandle, NotAppended, StorageFull
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
 from pylog.partition.compact.engine import compact
+from pylog.partition.verify import verify_partition
 from pylog.segment import SealBuilder
+from pylog.segment.naming import EPOCH_CHECKPOINT, file_name
 from pylog.segment.seal import encode
 from pylog.storage import OsFileSystem, ReadableFile
-from tests.partition.logs import everything, file_of, open_partition
-from tests.storage.filesystems import Faulty, full
+from tests.partition.logs import TP, cut, everything, file_of, log_file, one, open_partition
+from tests.storage.filesystems import Faulty, Killed, full
 
 
 def three_segments(directory: Path, filesystem: OsFileSystem | None = None) -> Partition:
@@ -121,3 +123,51 @@ def test_a_lookup_by_time_skips_nothing_if_its_segment_is_replaced_before_its_se
     assert filesystem.hook is None
     assert found is not None
     assert found.offset == next(iter(partition.scan())).offset
+
+
+def test_a_recovery_finishes_the_swap_of_a_process_that_died(directory: Path) -> None:
+    """The end of the log is torn, too: then the next writer recovers before it looks at what is being swapped."""
+    filesystem = Faulty()
+    partition = three_segments(directory, filesystem)
+    partition.append(one("torn"), acks=1)
+    reader = open_partition(directory, read_only=True)
+    before = everything(reader)
+
+    def kill(happens: str, path: str) -> None:
+        if happens == "replaced" and path.endswith(".seal.swap"):
+            raise Killed
+
+    filesystem.hook = kill
+    with pytest.raises(Killed):
+        compact(partition.log)
+    cut(log_file(directory, 6), log_file(directory, 6).stat().st_size - 1)
+    writer = open_partition(directory)
+    assert writer.append(one("after"), acks="all").base_offset == 7
+    assert not [path.name for path in directory.iterdir() if path.name.endswith((".swap", ".cleaned"))]
+    left = [(offset, value) for offset, value in before if offset in (4, 5, 6)]
+    assert everything(reader) == everything(writer) == [*left, (7, b"after")]
+    assert list(verify_partition(OsFileSystem(), str(directory), TP)) == []
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [
+        EPOCH_CHECKPOINT,  # after it has listed the segments, and before it looks at any of them
+        *(file_name(base, kind) for base in (0, 2, 4) for kind in (".log", ".seal", ".index", ".timeindex")),
+    ],
+)
+def test_verify_finds_nothing_wrong_if_segments_are_replaced_before_it_opens_a_file(
+    directory: Path, opened: str
+) -> None:
+    """What it compares is then of two segments."""
+    filesystem = Watched()
+    partition = three_segments(directory)
+
+    def replace(path: str) -> None:
+        if path == f"{directory}/{opened}":
+            filesystem.hook = None
+            assert compact(partition.log).records_dropped == 4
+
+    filesystem.hook = replace
+    assert [str(problem) for problem in verify_partition(filesystem, str(directory), TP)] == []
+    assert filesystem.hook is None

@@ -101,17 +101,10 @@ class _PartitionCheck:
             if self._ended_early:
                 self._add_unfinished(base)
                 continue
-            yield from self._check_base(base)
+            yield from self._unless_replaced(self._check_base(base))
             if not self._ended_early:
                 self._is_last = segments.after(base) is None
-                findings = self._check_segment(base, segments.after(base))
-                first = next(findings, None)
-                if first is not None and self._is_replaced(first):
-                    self._expected, self._ended_early = None, False
-                    self._history.forget()
-                elif first is not None:
-                    yield first
-                    yield from findings
+                yield from self._unless_replaced(self._check_segment(base, segments.after(base)))
         yield from self._check_end()
         yield from self._history.producer_ids.result()
         if self._is_kafka or self._state is None:
@@ -242,6 +235,16 @@ class _PartitionCheck:
         self._history.forget()
         problem = f"the file has {end} bytes, a segment has at most {INT32_MAX}; it was not looked into"
         return Finding("segment", file_path(self._directory, base, LOG), INT32_MAX, base, following, problem)
+
+    def _unless_replaced(self, findings: Iterator[Finding]) -> Iterator[Finding]:
+        """None of them if the first one is of segments that were replaced: then nothing is known of what is before the next."""
+        first = next(findings, None)
+        if first is not None and self._is_replaced(first):
+            self._expected, self._ended_early = None, False
+            self._history.forget()
+        elif first is not None:
+            yield first
+            yield from findings
 
     def _is_replaced(self, finding: Finding) -> bool:
         """Whether compaction or a copy has changed segments since they were listed: then a finding may be of two files."""
