@@ -387,3 +387,29 @@ def test_an_index_that_is_lost_after_a_reader_compared_it(root: Path) -> None:
         assert [record.value for record in partition.scan()] == YES
         index_of(root).unlink()
         assert [record.value for record in partition.scan()] == YES
+
+
+def test_a_reader_without_an_active_segment_shows_what_is_committed_in_a_compacted_one(directory: Path) -> None:
+    """A roll is published before its file is there, so a power failure may leave the compacted segment as the last."""
+    partition = open_partition(directory)
+    for number, is_committed in enumerate((False, True)):
+        made = batch(b"%d" % number, key=b"%d" % number, producer_id=7, epoch=0, sequence=number, transactional=True)
+        append_encoded(partition, made)
+        append_encoded(partition, marker(7, 0, commit=is_committed))
+    partition.log.roll()
+    partition.log.sync(4)
+    assert compact(partition.log).records_dropped == 1
+    partition.close()
+    file_of(directory, 4, ".log").unlink()
+    (directory / ".commit").unlink()
+    reader = open_partition(directory, OtherBoot(), read_only=True)
+    assert everything(reader, "read_committed") == [(2, b"1")]
+    assert list(reader.log.reader.aborted_since(0)) == []
+
+
+def test_a_partition_without_segments_has_no_aborted_transactions(directory: Path) -> None:
+    open_partition(directory).close()
+    file_of(directory, 0, ".log").unlink()
+    (directory / ".commit").unlink()
+    reader = open_partition(directory, OtherBoot(), read_only=True)
+    assert list(reader.log.reader.aborted_since(0)) == []
