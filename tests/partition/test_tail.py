@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from pylog.errors import CorruptSegment
+from pylog.index import AbortedTransaction
 from pylog.partition import Cursor, Fetched, Partition
 from pylog.partition.read.reader import PartitionReader
 from pylog.partition.read.undecided import Outcome
 from tests.partition.logs import (
     append_encoded,
     batch,
+    control_batch,
     everything,
     flip,
     headers,
@@ -375,3 +377,46 @@ def test_partitions_without_a_table_read_as_kafkas(partition: Partition) -> None
     assert [record.value for record in partition.scan()] == [b"before"]
     assert [record.value for record in partition.scan(isolation_level="read_uncommitted")] == [b"before", b"one"]
     assert (partition.last_stable_offset, partition.latest_offset) == (1, 2)
+
+
+def test_a_control_batch_of_another_kind_ends_no_transaction(partition: Partition) -> None:
+    data(partition, 1, "one")
+    append_encoded(partition, control_batch(2, 1, 0))  # not ABORT, not COMMIT
+    answers = Answers(p1=UNDECIDED)
+    reader = reader_of(partition, answers)
+    assert fetch(reader, 0).is_blocked
+    answers.outcomes[1] = COMMITTED
+    assert read(reader) == ["one"]
+    append_encoded(partition, marker(1, 0, commit=True))
+    answers.asked.clear()
+    assert read(reader_of(partition, answers)) == ["one"]
+    assert answers.asked == []
+
+
+def test_nobody_is_asked_if_no_transaction_is_open(partition: Partition) -> None:
+    data(partition, 1, "one")
+    append_encoded(partition, marker(1, 0, commit=True))
+    plain(partition, "after")
+    answers = Answers()
+    undecided = reader_of(partition, answers).undecided()
+    assert (undecided.end, undecided.is_blocked, undecided.aborted) == (3, False, ())
+    assert answers.asked == []
+
+
+def test_aborted_transactions_are_told_by_their_markers_and_last_those_without_one(directory: Path) -> None:
+    partition = open_partition(directory)
+    data(partition, 1, "one")
+    data(partition, 2, "two")
+    append_encoded(partition, marker(2, 0, commit=False))
+    append_encoded(partition, marker(1, 0, commit=False))
+    partition.log.roll()
+    data(partition, 3, "three")
+    known = AbortedTransaction(3, 4, 4, -1)  # its owner is dead, and its id was taken over
+    reader = PartitionReader(partition.log.directory, partition.log.view, None, (known,))
+    found = list(reader.aborted_since(0))
+    assert [(each.producer_id, each.first_offset, each.last_offset) for each in found] == [
+        (2, 1, 2),
+        (1, 0, 3),
+        (3, 4, 4),
+    ]
+    assert list(reader.aborted_since(4)) == [known]

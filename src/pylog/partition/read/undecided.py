@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from pylog.codec.batch import BatchView
 from pylog.codec.control import ControlType, read_marker
-from pylog.errors import CorruptRecord, CorruptSegment
+from pylog.errors import CorruptSegment
 from pylog.index import AbortedTransaction
-from pylog.interrupts import own
 
 
 class Outcome(Enum):
@@ -134,7 +133,5 @@ def _first_offset(transaction: OpenTransaction) -> int:
 
 
 def _type_of(view: BatchView) -> ControlType | None:
-    try:
-        return read_marker(view).type if view.header.count > 0 else None
-    except own(CorruptRecord):
-        return None  # as for the writer: it ends nothing
+    """None if compaction has emptied it. The reader of its segment hands out no malformed one."""
+    return read_marker(view).type if view.header.count > 0 else None
