@@ -27,6 +27,7 @@ from tests.partition.logs import (
     cut,
     everything,
     file_of,
+    flip,
     headers,
     log_file,
     marker,
@@ -272,6 +273,20 @@ def test_a_recovery_begins_another_leader_epoch_and_offsets_of_lost_records_are_
     assert again.log.end_of_leader_epoch(1) == 25
     again.close()
     assert list(verify_partition(OtherBoot(3), str(tmp_path), TP)) == []
+
+
+def test_a_recovery_keeps_the_leader_epoch_whose_first_batch_is_damaged(directory: Path) -> None:
+    """The batch is below the durable end: a reader reports its damage, and the others can be read."""
+    three_segments(directory, durable=25)
+    position, _ = headers(log_file(directory))[0]
+    flip(log_file(directory), position + 4)
+    partition = open_after_power_was_lost(directory)
+    assert partition.append(one("after")).base_offset == 30
+    assert partition.leader_epoch == 1
+    assert partition.log.end_of_leader_epoch(0) == 30
+    with pytest.raises(CorruptSegment):
+        partition.read(0)
+    assert [record.offset for record in partition.scan(1)] == [*range(1, 31)]
 
 
 def test_leader_epochs_end_at_the_greatest_there_can_be(tmp_path: Path) -> None:

@@ -100,11 +100,11 @@ def _rebuild_from(
     producers = snapshots.load(directory.filesystem, directory.path, kept, bases[0], directory.clock.now_ms())
     for base, following in pairwise(bases):
         _rebuild_closed(grant, base, following, producers, failed_syncs)
-    for base in kept.bases:
+    for base, following in pairwise(kept.bases):
         if base < bases[0]:
             if not _has_indexes(directory, base):
                 _reindex(grant, base)
-            _remake_aborted(grant, kept, base)
+            _remake_aborted(grant, kept, base, following)
     segment = _rebuild_active(grant, found, producers, failed_syncs)
     _lower_cleaned(directory, end)
     directory.filesystem.sync_directory(directory.path)
@@ -226,8 +226,11 @@ def _reindex(grant: Grant, base: int) -> None:
     files.sync_derived(files.gap_end(following))
 
 
-def _remake_aborted(grant: Grant, kept: Segments, base: int) -> None:
-    """Make a closed segment's transaction index again if it is not the one that the seal records."""
+def _remake_aborted(grant: Grant, kept: Segments, base: int, following: int) -> None:
+    """Make a closed segment's transaction index again if it is not the one that the seal records.
+
+    The next segment begins at ``following``.
+    """
     try:
         digest = differing_digest(grant.directory, base)
         if digest is None:
@@ -236,10 +239,9 @@ def _remake_aborted(grant: Grant, kept: Segments, base: int) -> None:
     except own(CorruptSegment) as damage:  # a reader of it reports the damage
         logger.warning("%s", damage)
         return
-    files, following = grant.segment_files(base), kept.after(base)
+    files = grant.segment_files(base)
     files.replace_aborted(aborted)
-    if following is not None:
-        files.sync_derived(following)
+    files.sync_derived(following)
 
 
 def remake_derived(grant: Grant, base: int, producers: ProducerStates) -> None:
