@@ -29,13 +29,15 @@ from tests.partition.logs import (
     assert_indexes_follow_from_the_log,
     batch,
     everything,
+    file_of,
     log_file,
     many,
     marker,
     one,
     open_partition,
 )
-from tests.storage.filesystems import Faulty, Killed, Nth, OtherBoot, full, io_error
+from tests.storage.filesystems import Faulty, Killed, Nth, OtherBoot, full, io_error, nothing
+from tests.system import fail
 
 
 def sync_fails(n: int, *, for_ever: bool = False, suffix: str = ".log") -> Faulty:
@@ -599,6 +601,55 @@ def test_a_side_file_that_cannot_be_opened_now_is_no_failed_sync(tmp_path: Path,
     filesystem.open_appendable = opened  # type: ignore[method-assign]
     partition.log.sync(2)
     assert log_file(directory).stat().st_ino == before
+
+
+def test_a_log_that_cannot_be_opened_again_for_a_sync_is_no_failed_sync(directory: Path) -> None:
+    """Its descriptor was closed while it was idle, and now there are too many: no sync was tried."""
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem)
+    partition.append(one("x"), acks=1)
+    before = log_file(directory).stat().st_ino
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".log"):
+            raise StorageError("Too many open files", path=path, errno=errno.EMFILE, reopening=True)
+
+    filesystem.hook = refuse
+    with pytest.raises(OutcomeUnknown, match="Too many open files"):
+        partition.log.sync(1)
+    assert not list(directory.glob("*.unsynced"))
+    filesystem.hook = nothing
+    partition.log.sync(1)
+    assert log_file(directory).stat().st_ino == before
+
+
+def test_a_sync_that_failed_as_a_signal_handler_raised_is_not_trusted_when_it_is_repeated(directory: Path) -> None:
+    """The handler's exception comes in the place of the error, and reaches the caller unchanged."""
+
+    class Interrupted(BaseException):
+        pass
+
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem)
+    partition.append(one("x"), acks=1)
+    before = log_file(directory).stat().st_ino
+
+    def interrupt(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".log"):
+            try:
+                fail(OSError(errno.EIO, "Input/output error"))
+            except OSError:
+                raise Interrupted  # noqa: B904 - as Python does
+
+    filesystem.hook = interrupt
+    with pytest.raises(Interrupted):
+        partition.log.sync(1)
+    assert file_of(directory, 0, ".unsynced").exists()
+    filesystem.hook = nothing
+    partition.log.sync(1)
+    assert log_file(directory).stat().st_ino != before
+    assert not list(directory.glob("*.unsynced"))
+    assert everything(partition) == [(0, b"x")]
 
 
 def test_a_record_that_a_failed_sync_of_another_process_took_back_is_of_unknown_outcome(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pylog.partition.commit_slots import decode_slot, latest, whole_file
-from tests.partition.logs import everything, log_file, one, open_partition
+from tests.partition.logs import append_encoded, batch, everything, log_file, one, open_partition
 
 RECORDS = 30
 LIES: dict[str, dict[str, Any]] = {
@@ -52,6 +52,20 @@ def test_a_slot_that_lies_about_the_end_costs_no_record(
     found = everything(open_partition(directory))
     assert [value for _, value in found] == [*(b"%d" % n for n in range(RECORDS)), b"after"]
     assert log_file(directory).stat().st_size > 0
+
+
+@pytest.mark.parametrize("stable", [1, 1000], ids=["a transaction is open", "none is open"])
+def test_a_reader_of_slots_that_promise_more_than_there_is_gets_what_there_is(directory: Path, stable: int) -> None:
+    """It neither hangs nor fails; the next writer recovers."""
+    partition = open_partition(directory)
+    partition.append(one("a"), acks=1)
+    append_encoded(partition, batch(b"b", producer_id=1, epoch=0, sequence=0, transactional=stable == 1))
+    lie(directory, {"log_end_offset": 1000, "high_watermark": 1000, "last_stable_offset": stable})
+    reader = open_partition(directory, read_only=True)
+    assert everything(reader) == [(0, b"a"), (1, b"b")]
+    assert everything(reader, "read_committed") == [(0, b"a"), (1, b"b")][:stable]
+    open_transactions = [(found.producer_id, found.first_offset) for found in reader.log.reader.open_transactions()]
+    assert open_transactions == ([(1, 1)] if stable == 1 else [])
 
 
 @pytest.mark.parametrize("changes", [{"leader_epoch": -7}, {"leader_epoch": -1}], ids=str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,19 @@ def test_a_reader_at_the_end_keeps_no_deleted_segment_open(tmp_path: Path) -> No
         assert offsets(reader, 20) == [20]
         links = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry.path)]
         assert [link for link in links if link.startswith(str(tmp_path)) and link.endswith("(deleted)")] == []
+
+
+def test_a_view_that_was_let_go_has_no_file_open_and_is_right_when_it_is_asked_again(
+    tmp_path: Path, open_files: Callable[[], list[str]]
+) -> None:
+    with Log(tmp_path) as log, Log(tmp_path, read_only=True) as reading:
+        log.create_topic("t")
+        partition, view = log.partition("t", 0), reading.partition("t", 0).log.view
+        append(partition, 1)
+        before = open_files()
+        for end in (1, 2, 3):
+            assert view.current().log_end_offset == end
+            assert len(open_files()) == len(before) + 1
+            view.let_go()
+            assert open_files() == before
+            append(partition, 1)

@@ -86,6 +86,18 @@ def test_times_that_do_not_rise_are_found_wherever_they_are(tmp_path: Path) -> N
     assert late[1] - late[0] < 200
 
 
+def test_a_range_of_offsets_that_ends_before_the_times_do_leaves_them_out(tmp_path: Path) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    for number in range(200):  # the times of 64 batches are known together
+        append(partition, [START_MS + SECOND * number], 10)
+    partition.log.roll()
+    times = START_MS + SECOND * 150, START_MS + SECOND * 160
+    reader = partition.log.reader
+    assert reader.spans_of_times(0, 200, *times) == [(150, 200)]
+    assert reader.spans_of_times(0, 155, *times) == [(150, 155)]
+    assert reader.spans_of_times(0, 150, *times) == []
+
+
 # The active segment
 
 
