@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
-from pylog.codec.batch import stamp
+from pylog.codec import RecordEncoder
+from pylog.codec.batch import build_batch, stamp
 from pylog.codec.format import LENGTH_POSITION
 from pylog.errors import CorruptSegment
 from pylog.partition import Cursor, Partition
 from tests.partition.logs import (
+    START_MS,
     append_encoded,
     batch,
     file_of,
@@ -27,11 +30,23 @@ COUNT = 8
 IN_THE_RECORDS = 65
 
 
-def filled(directory: Path, *, closed: bool = False, values: dict[int, bytes] | None = None) -> Partition:
-    """Batches of one record each; if they are in a closed segment, two more are in the active one."""
+def filled(
+    directory: Path,
+    *,
+    closed: bool = False,
+    values: Mapping[int, bytes] = MappingProxyType({}),
+    headers: Mapping[int, bytes] = MappingProxyType({}),
+) -> Partition:
+    """Batches of one record each; if they are in a closed segment, two more are in the active one.
+
+    Some have another value, or a header.
+    """
     partition = open_partition(directory)
     for offset in range(COUNT):
-        append_encoded(partition, batch((values or {}).get(offset, b"%d" % offset)))
+        encoder = RecordEncoder(1 << 20)
+        added = (("name", headers[offset]),) if offset in headers else ()
+        encoder.append(START_MS, None, values.get(offset, b"%d" % offset), added)
+        append_encoded(partition, build_batch(encoder))
     if closed:
         partition.log.roll()
         for offset in (COUNT, COUNT + 1):
@@ -58,6 +73,7 @@ def passing_damage(partition: Partition) -> tuple[list[int], list[int]]:
         assert fetched.cursor.offset > cursor.offset
         read += [record.offset for view in fetched.batches for record in view.records()]
         cursor = fetched.cursor
+    assert cursor.offset == partition.latest_offset
     return read, damaged
 
 
@@ -100,9 +116,15 @@ def embedded(offset: int) -> bytes:
 
 
 @pytest.mark.parametrize("number", [3, COUNT - 1], ids=["in the middle", "at the end"])
-def test_a_batch_inside_of_a_damaged_record_is_not_read_if_nothing_continues_it(directory: Path, number: int) -> None:
-    """The length of the damaged batch is wrong, so the next whole batch is searched, and that one comes first."""
-    partition = filled(directory, values={number: embedded(700)})
+@pytest.mark.parametrize("where", ["values", "headers"])
+def test_a_batch_inside_of_a_damaged_record_is_not_read_if_nothing_continues_it(
+    directory: Path, number: int, where: str
+) -> None:
+    """The length of the damaged batch is wrong, so the next whole batch is searched, and that one comes first.
+
+    It ends where the record does if it is in a header, else a byte before.
+    """
+    partition = filled(directory, **{where: {number: embedded(700)}})
     flip(log_file(directory), places(directory)[number] + LENGTH_POSITION + 3)
     assert passing_damage(partition) == (without(number), [number])
 

@@ -413,7 +413,7 @@ def test_what_is_damaged_after_the_search_is_told_and_the_rest_is_erased(
     append = partition.log.append_records
 
     def then_damage(*args: Any, **options: Any) -> AppendResult:
-        flip(Path(damaged.path), 100)
+        flip(Path(damaged.path), damaged.size_bytes - 10)  # behind records that are to be erased
         return append(*args, **options)
 
     monkeypatch.setattr(partition.log, "append_records", then_damage)
@@ -488,9 +488,24 @@ class OutOfPlace(StandIn):
         return lock
 
 
-@pytest.mark.parametrize(
-    "rewrite", [lambda partition: erase_in(partition, b"a"), lambda partition: compact(partition.log)]
-)
+REWRITES = [lambda partition: erase_in(partition, b"a"), lambda partition: compact(partition.log)]
+
+
+@pytest.mark.parametrize("rewrite", REWRITES, ids=["erase", "compact"])
+def test_nothing_is_rewritten_if_another_process_may_have_another_cleaner_lock(
+    directory: Path, rewrite: Callable[[Partition], object]
+) -> None:
+    partition = open_partition(directory, OutOfPlace(lambda: (directory / CLEANER_LOCK).unlink()))
+    for value in (b"1", b"2"):
+        partition.append([ProducerRecord(value, key=b"a")], acks="all")
+        partition.log.roll()
+    before = {path.name: path.read_bytes() for path in directory.glob("*.log")}
+    with pytest.raises(CorruptSegment):
+        rewrite(partition)
+    assert {path.name: path.read_bytes() for path in directory.glob("*.log")} == before
+
+
+@pytest.mark.parametrize("rewrite", REWRITES, ids=["erase", "compact"])
 @pytest.mark.parametrize("is_created_again", [True, False])
 def test_a_topic_deleted_before_the_lock_is_taken_is_gone_and_its_successor_stays(
     tmp_path: Path, rewrite: Callable[[Partition], object], is_created_again: bool

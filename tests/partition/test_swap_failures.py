@@ -149,6 +149,45 @@ def test_a_recovery_finishes_the_swap_of_a_process_that_died(directory: Path) ->
     assert list(verify_partition(OsFileSystem(), str(directory), TP)) == []
 
 
+def test_a_lookup_by_time_skips_nothing_if_a_recovery_finishes_the_swap_meanwhile(directory: Path) -> None:
+    """Also if that process dies, too, before it has recovered: what it publishes first tells the reader."""
+    compacting, looking, recovering = Faulty(), Watched(), Faulty()
+    partition, reader, writer = (
+        open_partition(directory, each, segment_bytes=1024) for each in (compacting, looking, recovering)
+    )
+    for key in (b"a", b"b", b"a"):  # the first two segments are too large to become one
+        partition.append([ProducerRecord(b"x" * 400, key=key)], acks="all")
+        if partition.latest_offset > 1:
+            partition.log.roll()
+    partition.append(one("torn"), acks=1)
+
+    def list_then_kill(happens: str, path: str) -> None:
+        if path.endswith(".seal.swap"):
+            if happens == "replaced":
+                raise Killed
+            assert len(reader.segments) == 3
+
+    def kill(happens: str, path: str) -> None:
+        if happens == "replaced" and path.endswith(".seal"):
+            raise Killed
+
+    def recover(path: str) -> None:
+        if path == str(file_of(directory, 0, ".seal")):
+            looking.hook = None
+            with pytest.raises(Killed):
+                writer.append(one("after"))
+
+    compacting.hook, recovering.hook = list_then_kill, kill
+    with pytest.raises(Killed):
+        compact(partition.log)
+    cut(log_file(directory, 3), log_file(directory, 3).stat().st_size - 1)
+    looking.hook = recover
+    found = reader.offset_for_time(0)
+    assert looking.hook is None
+    assert found is not None
+    assert found.offset == 1
+
+
 @pytest.mark.parametrize(
     "opened",
     [
