@@ -35,7 +35,7 @@ from pylog.segment.naming import CLEANER_LOCK, may_hold_records
 from pylog.storage import FileLock
 from pylog.testing.manual_clock import ManualClock
 from tests.codec.reference import scan_headers
-from tests.partition.logs import START_MS, flip, log_file, marker, open_partition, problems, topic_of
+from tests.partition.logs import START_MS, file_of, flip, log_file, marker, open_partition, problems, topic_of
 from tests.partition.test_compaction import KEYS, RETENTION_MS, Batch, Model, Sent, end_transaction, found, send
 from tests.storage.filesystems import Faulty, OtherBoot, StandIn, full
 
@@ -444,21 +444,46 @@ def test_records_that_others_delete_meanwhile_need_not_be_erased(tmp_path: Path)
     assert b"value-3-" not in bytes_in(directory)
 
 
-def test_a_segment_whose_sync_has_failed_is_erased_once_it_was_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Marking(Faulty):
+    """Another process marks a segment as one whose sync has failed, whenever a copy of it is being written."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(self.mark)
+        self.times = times
+
+    def mark(self, happens: str, path: str) -> None:
+        if happens == "open" and path.endswith(".log.cleaned") and self.times:
+            self.times -= 1
+            Path(path.replace(".log.cleaned", ".unsynced")).touch()
+
+
+def test_a_segment_whose_sync_has_failed_is_copied_before_it_is_erased(directory: Path) -> None:
+    """Whether the process that saw that died before, or is about to copy it."""
+    filesystem = Marking(2)
+    partition = open_partition(directory, filesystem, segment_bytes=1024)
+    filled(directory).log.sync(60)
+    marked = file_of(directory, partition.segments[1].base_offset, ".unsynced")
+    marked.touch()
+    assert erase_in(partition, b"k3").records == 12
+    assert filesystem.times == 0
+    assert filesystem.count("sync", ".log.rewrite") == 3
+    assert b"value-3-" not in bytes_in(directory)
+    assert not list(directory.glob("*.unsynced"))
+    assert problems(directory) == []
+
+
+def test_segments_that_others_change_again_and_again_end_the_erasure_with_an_error(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(erasure, "_CHANGES_MAX", 3)
-    partition = filled(tmp_path)
-    partition.log.sync(60)
-    marked, writer = partition.segments[1], partition.log.writable()
-    writer.failed_syncs.mark(marked.base_offset)
+    partition = open_partition(directory, Marking(3), segment_bytes=1024)
+    filled(directory).log.sync(60)
     with pytest.raises(StorageError, match="keep being changed by others; erase the keys again"):
         erase_in(partition, b"k3")
-    assert b"value-3-" in Path(marked.path).read_bytes()
-    assert not list(tmp_path.glob("*.cleaned"))
-    writer.rewrite_segment(marked.base_offset, 1000)
+    assert not list(directory.glob("*.cleaned"))
+    assert [record.offset for record in partition.scan()] == [*range(60)]
     erase_in(partition, b"k3")
-    assert b"value-3-" not in bytes_in(tmp_path)
+    assert b"value-3-" not in bytes_in(directory)
 
 
 def test_a_segment_that_has_only_a_name_ends_the_search_with_an_error(
@@ -495,7 +520,7 @@ REWRITES = [lambda partition: erase_in(partition, b"a"), lambda partition: compa
 def test_nothing_is_rewritten_if_another_process_may_have_another_cleaner_lock(
     directory: Path, rewrite: Callable[[Partition], object]
 ) -> None:
-    partition = open_partition(directory, OutOfPlace(lambda: (directory / CLEANER_LOCK).unlink()))
+    partition = open_partition(directory, OutOfPlace((directory / CLEANER_LOCK).unlink))
     for value in (b"1", b"2"):
         partition.append([ProducerRecord(value, key=b"a")], acks="all")
         partition.log.roll()

@@ -32,6 +32,7 @@ from tests.partition.logs import (
     open_partition,
     problems,
 )
+from tests.storage.filesystems import Faulty
 
 RETENTION_MS = 5_000
 
@@ -130,20 +131,23 @@ def test_a_segment_that_has_lost_its_index_is_compacted_and_gets_another(directo
     assert [record.offset for record in partition.scan()] == [*range(5, 21)]
 
 
-def test_a_segment_whose_sync_has_failed_is_compacted_once_it_was_copied(directory: Path) -> None:
-    partition = open_partition(directory)
+def test_a_segment_whose_sync_has_failed_is_copied_before_it_is_compacted(directory: Path) -> None:
+    """The process that saw that died, and another one had published that the segment is durable: no sync copies it."""
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem)
     for value in (b"1", b"2"):
         partition.append([ProducerRecord(value, key=b"a")], acks=1)
     partition.log.roll()
     partition.append([ProducerRecord(b"3", key=b"b")], acks="all")
-    writer = partition.log.writable()
-    writer.failed_syncs.mark(0)  # by another process, of which a sync failed when this one's was done
-    before = log_file(directory).read_bytes()
-    (reason,) = compact(partition.log).skipped
-    assert reason.startswith("a sync of the segment at 0 has failed")
-    assert log_file(directory).read_bytes() == before
-    writer.rewrite_segment(0, 1000)
+    mark = file_of(directory, 0, ".unsynced")
+    mark.touch()
+    partition.append([ProducerRecord(b"4", key=b"b")], acks="all")
+    assert mark.exists()
+    filesystem.operations.clear()
     assert compact(partition.log).records_dropped == 1
+    assert not mark.exists()
+    assert filesystem.count("sync", ".log.rewrite") == 1
+    assert [record.offset for record in partition.scan()] == [1, 2, 3]
 
 
 def test_a_batch_that_is_too_large_to_look_into_hides_no_record_of_its_compacted_segment(

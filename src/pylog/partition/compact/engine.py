@@ -36,7 +36,7 @@ from pylog.partition.read.aborted import AbortedTransactions
 from pylog.partition.repair.swaps import remove_unfinished
 from pylog.partition.write.writer import PartitionWriter
 from pylog.segment import read_seal
-from pylog.segment.naming import CLEANED, CLEANER_LOCK, DELETED, LOG, OFFSET_INDEX, UNSYNCED
+from pylog.segment.naming import CLEANED, CLEANER_LOCK, DELETED, LOG, OFFSET_INDEX
 
 IS_BUSY = "a compaction, an erasure or a backup of the partition is under way"
 
@@ -131,12 +131,8 @@ class _Compaction:
         skipped = [found.reason] if found.reason else []
         if not found.dirty:
             return CompactionReport(found.first_dirty, found.first_dirty, skipped=(*skipped, "nothing is dirty"))
-        unsynced = [
-            s.base for s in found.segments if directory.filesystem.exists(directory.file_path(s.base, UNSYNCED))
-        ]
-        if unsynced:
-            reason = f"a sync of the segment at {unsynced[0]} has failed; the next sync of the partition copies it"
-            return CompactionReport(found.first_dirty, found.first_dirty, skipped=(*skipped, reason))
+        for segment in found.segments:
+            self._writer.copy_if_sync_failed(segment.base, DEFAULT_TIMEOUT_MS)
         # What was never closed was never compacted, also if the checkpoint is lost.
         self._cleaned = CleanerCheckpoint(found.first_dirty, min(before_this.dropped_to, state.active_base))
         if self._cleaned.dropped_to < before_this.dropped_to:  # it was unknown: tables may rely on it from here on

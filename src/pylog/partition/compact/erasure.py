@@ -197,6 +197,7 @@ class _Erasure:
 
     def _rewrite(self, segment: _Segment, keys: frozenset[bytes], report: ErasedPartition) -> ErasedPartition:
         directory, end = self._directory, report.end_offset
+        self._log.writable().copy_if_sync_failed(segment.base, DEFAULT_TIMEOUT_MS)
         records = 0
         with closing(CleanedSegment(directory, segment.base, directory.settings(), self._check_process)) as copy:
             try:

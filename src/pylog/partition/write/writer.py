@@ -322,6 +322,15 @@ class PartitionWriter:
         """
         return self._lock.holding(timeout_ms, partial(self._end.publish_durable, end_offset, synced))
 
+    def copy_if_sync_failed(self, base: int, timeout_ms: int) -> None:
+        """Copy a closed segment whose sync has failed in a process that died before it could.
+
+        Another process may have published by then that the segment is durable; so no later sync looks at it.
+        ``StorageError`` if its bytes are lost.
+        """
+        if self.failed_syncs.is_marked(base):
+            self.rewrite_segment(base, timeout_ms)
+
     def rewrite_segment(self, base: int, timeout_ms: int) -> None:
         """Copy a segment to new, synced files. The list gets another version, which other writers see."""
         self._lock.holding(timeout_ms, partial(self._rewrite_segment, base))
