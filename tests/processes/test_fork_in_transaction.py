@@ -8,11 +8,12 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from pylog import Log, Producer
+from pylog import Delivery, Log, Producer
 from pylog.errors import ForkedHandle, PylogError
 from pylog.group.admin import GroupAdmin
 from pylog.model import TopicPartition
@@ -109,6 +110,29 @@ def test_a_child_can_do_nothing_in_its_parents_transaction(tmp_log_dir: Path) ->
     producer.commit_transaction()
     producer.close()
     assert seen(tmp_log_dir, read_only=True) == (ALL, False)
+
+
+@pytest.mark.parametrize("end", [Producer.commit_transaction, Producer.abort_transaction])
+def test_a_child_that_a_callback_forks_in_the_end_of_a_transaction_has_none(
+    tmp_log_dir: Path, end: Callable[[Producer], None]
+) -> None:
+    _, producer = opened(tmp_log_dir)
+    producer.begin_transaction()
+    child: list[int] = []
+
+    def fork(_: Delivery) -> None:
+        if not child:
+            child.append(os.fork())
+
+    for delivery in [producer.send(TOPIC, b"a", partition=number) for number in range(PARTITIONS)]:
+        delivery.add_done_callback(fork)
+    refusals = [refusal_of(partial(end, producer)), refusal_of(producer.begin_transaction)]
+    if child == [0]:
+        os._exit(refusals[1] != ForkedHandle.__name__)
+    _, status = os.waitpid(child[0], 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert refusals == ["", ""]
+    producer.commit_transaction()
 
 
 def test_a_child_may_open_a_producer_of_its_own_in_its_parents_transaction(tmp_log_dir: Path) -> None:

@@ -447,6 +447,28 @@ def test_close_with_a_timeout_gives_up_what_is_locked_and_says_so() -> None:
     assert log.partition("t", 0).values == []
 
 
+def test_giving_up_waits_as_long_as_it_was_told_for_all_partitions_together() -> None:
+    log = FakeLog(partitions=3)
+    with log.producer(linger_ms=100_000) as producer:
+        for number in range(3):
+            producer.send("t", b"1", partition=number)
+        waits: list[float] = []
+
+        def held_by_another_thread(timeout: float) -> bool:
+            waits.append(timeout)
+            log.clock.seconds += timeout
+            return False
+
+        turns = [buffer.writing for buffer in producer._incomplete.batches.values()]
+        takes = [turn.take for turn in turns]
+        for turn in turns:
+            turn.take = held_by_another_thread  # type: ignore[assignment]
+        producer._sender.give_up(wait_s=30)
+        assert waits == [30, 0, 0]
+        for turn, take in zip(turns, takes, strict=True):
+            turn.take = take
+
+
 def test_a_flush_that_times_out_can_be_repeated() -> None:
     log = FakeLog()
     log.partition("t").script.extend([LOCKED, LOCKED])

@@ -171,14 +171,15 @@ class Sender:
     def give_up(self, reason: Callable[[], PylogError] | None = None, wait_s: float = 0.0) -> None:
         """Fail every batch that is not in the log.
 
-        Those of a partition to which another thread is still writing after ``wait_s`` are left.
+        After ``wait_s``, those of a partition to which another thread is still writing are left.
         """
+        end_s = self._monotonic() + wait_s
         for buffer in dict.fromkeys(self._incomplete.batches.values()):
             turn = buffer.writing
             if turn.is_mine():
                 continue
             try:
-                if turn.take(timeout=wait_s):
+                if turn.take(timeout=seconds_to_wait(end_s - self._monotonic())):
                     self._give_up(buffer, reason)
             finally:
                 try:  # see turn.py

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pylog.producer")
 
 PATIENCE_S = 30.0
-"""How long an abort, or the next begin, waits for a thread that is still writing a record; for each partition."""
+"""How long an abort, or the next begin, waits for threads that are still writing a record."""
 
 
 class ProducerTransactions:
@@ -358,7 +358,7 @@ class ProducerTransactions:
             self._decided = outcome
         sender.forget_identity()
         self._finish()
-        if self.state is not State.FENCED:
+        if self.state in (State.IN_TRANSACTION, State.COMMITTING):  # else it is fenced, or in a child forked by a callback
             self.state = State.READY
         self._reset()
         self._offsets.clear()
