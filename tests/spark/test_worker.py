@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
 
 import pytest
 
@@ -16,31 +14,16 @@ from pylog.spark.source.batch import batch_reader
 from pylog.spark.source.options import SourceOptions
 from pylog.spark.source.schema import arrow_schema, spark_schema
 from pylog.spark.source.stream import StreamReader
-from pylog.storage import acknowledge_at_once, os_sockets
-
-EXCHANGES_MAX = 20
+from pylog.storage import os_sockets
+from tests.storage.connections import delayed_connection, is_delayed
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="Linux only")
 
 
 @pytest.fixture
 def worker() -> Iterator[socket.socket]:
-    """A worker's end of a connection on which the kernel delays acknowledgements."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        driver = socket.create_connection(server.getsockname())
-        connection, _ = server.accept()
-        with driver, connection:
-            for _ in range(EXCHANGES_MAX):  # who answers is taken for one whose answers carry acknowledgements
-                driver.sendall(b"task")
-                connection.recv(4)
-                connection.sendall(b"rows")
-                driver.recv(4)
-            assert is_delayed(connection)
-            yield connection
-
-
-def is_delayed(connection: socket.socket) -> bool:
-    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) == 0
+    with delayed_connection() as connection:
+        yield connection
 
 
 def batch() -> object:
@@ -62,20 +45,6 @@ def test_a_reader_that_comes_to_a_worker_is_acknowledged_at_once(
     found = pickle.loads(sent)
     assert not is_delayed(worker)
     assert vars(found).keys() == vars(reader()).keys()
-
-
-def test_other_descriptors_stay_as_they_are(worker: socket.socket) -> None:
-    pair = socket.socketpair()
-    reading, writing = os.pipe()
-    before = os.listdir("/proc/self/fd")  # sockets, too
-    acknowledge_at_once()
-    assert os.listdir("/proc/self/fd") == before
-    os.write(writing, b"x")
-    pair[0].sendall(b"x")
-    assert os.read(reading, 1) == pair[1].recv(1) == b"x"
-    os.close(reading), os.close(writing)
-    for end in pair:
-        end.close()
 
 
 STOPPED = """

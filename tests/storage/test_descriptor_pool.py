@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
 import os
 import resource
@@ -21,9 +23,9 @@ import pytest
 
 from pylog import Log, ProducerRecord, TopicPartition
 from pylog.errors import OffsetOutOfRange, StorageError
-from pylog.storage import AppendableFile, OsFileSystem, descriptor_pool, os_filesystem, os_lock
+from pylog.storage import AppendableFile, OsFileSystem, descriptor_pool, open_safely, os_filesystem, os_lock
 from pylog.storage.descriptor_pool import POOL, Identity, identity_of
-from tests.system import names_of_open_files
+from tests.system import names_of_open_files, of_the_system
 
 FS = OsFileSystem()
 
@@ -316,6 +318,97 @@ def test_a_file_that_is_listed_in_the_place_of_one_that_was_freed_stays_listed()
     assert POOL._files.pop(key)() is new
 
 
+@pytest.mark.parametrize("kind", ["file", "lock"])
+def test_what_another_thread_closes_just_before_the_pool_does_so_is_not_counted_as_closed_by_it(
+    kind: str, tmp_path: Path
+) -> None:
+    close_all()
+    item = FS.lock(f"{tmp_path}/f") if kind == "lock" else FS.open_appendable(f"{tmp_path}/f")
+    first = Listed(item.close)  # the pool has read its list by then
+    POOL.add(first)
+    item.close_when_idle()
+    item.is_used = False  # type: ignore[union-attr]
+    assert not POOL.close_some(2)
+    with pytest.raises(StorageError, match=r"was closed|Bad file descriptor"):
+        item.try_acquire() if isinstance(item, os_lock.OsFileLock) else item.size()
+
+
+class ClosedWhenLookedAt(Listed):
+    """A file that another thread closes after the pool has seen that it is used."""
+
+    @property
+    def is_used(self) -> bool:  # type: ignore[override]
+        return True
+
+    @is_used.setter
+    def is_used(self, _: bool) -> None:
+        POOL.discard(self)
+
+
+def test_a_file_that_another_thread_closes_as_the_pool_looks_at_it_is_not_listed_again() -> None:
+    close_all()
+    file = ClosedWhenLookedAt()
+    POOL.add(file)
+    assert not POOL.close_some(1)
+    assert id(file) not in POOL._files
+
+
+class BornAt:
+    """What macOS answers of a file: the time of its birth is among the rest."""
+
+    def __init__(self, status: os.stat_result, born_s: float) -> None:
+        self._status = status
+        self.st_birthtime = born_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._status, name)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_where_the_system_tells_a_files_birth_by_itself_that_identifies_an_idle_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_replaced: bool
+) -> None:
+    (tmp_path / "f").write_bytes(b"old")
+    file = FS.open_readable(f"{tmp_path}/f")
+    file.close_when_idle()
+    fstat, born_s = os.fstat, [1_700_000_000.25]
+    monkeypatch.setattr(os, "fstat", lambda descriptor: BornAt(fstat(descriptor), born_s[0]))
+    monkeypatch.setattr(descriptor_pool, "_statx", lambda: None)
+    close_all()
+    assert opened_files(tmp_path) == []
+    if is_replaced:  # by a file that has got its number
+        born_s[0] += 0.5
+        with pytest.raises(FileNotFoundError):
+            file.pread(3, 0)
+    else:
+        assert file.pread(3, 0) == b"old"
+    file.close()
+
+
+@pytest.mark.parametrize("answer", ["no such call", "no such time", "an error"])
+def test_a_file_whose_birth_nobody_knows_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    """It could not be told from another file at its path."""
+    file = FS.open_appendable(f"{tmp_path}/f")
+    file.close_when_idle()
+    monkeypatch.setattr(descriptor_pool, "_known_statx", [])
+    if answer == "no such call":
+        monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    else:
+        descriptor_pool._known_statx.append(lambda *_: 0 if answer == "no such time" else -1)
+    close_all()
+    assert opened_files(tmp_path) == [f"{tmp_path}/f"]
+    os.unlink(f"{tmp_path}/f")
+    file.pwrite(b"abc", 0)
+    assert file.pread(3, 0) == b"abc"
+    file.close()
+
+
+def opened_files(directory: Path) -> list[str]:
+    return [name for name in names_of_open_files() if name.startswith(f"{directory}/")]
+
+
 @pytest.mark.slow
 def test_threads_that_read_and_write_meet_no_other_file(few: None, tmp_path: Path, seed: int) -> None:
     failures: list[BaseException] = []
@@ -402,6 +495,23 @@ def test_an_error_for_want_of_descriptors_names_the_limit_and_the_remedy(tmp_pat
             FS.open_appendable(f"{tmp_path}/f")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_an_error_for_want_of_descriptors_of_the_machine_names_the_other_processes_and_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close_all()
+    attempts: list[str] = []
+
+    @of_the_system
+    def refuse(name: str, *_: object, **__: object) -> None:
+        attempts.append(name)
+        raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
+
+    monkeypatch.setattr(open_safely, "open_descriptor", refuse)
+    with pytest.raises(StorageError, match=r"on this machine; close files in other processes.*fs\.file-max") as caught:
+        FS.open_appendable(f"{tmp_path}/f")
+    assert (caught.value.errno, attempts) == (errno.ENFILE, [f"{tmp_path}/f"])
 
 
 _MANY = """

@@ -15,6 +15,7 @@ from pylog.errors import NotAppended, StorageError
 from pylog.log import Log
 from pylog.storage import FileSystem, OsFileSystem, open_safely
 from tests.partition.logs import one, snapshot_of, values
+from tests.system import of_the_system
 
 KAFKA_LOG = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
 
@@ -172,6 +173,45 @@ def test_a_hard_link_that_goes_when_it_was_opened_is_not_written(
         file.close()
         assert name.read_bytes() == b"new."
     assert (elsewhere / "f").read_bytes() == b"precious"
+
+
+def test_a_file_that_gets_another_name_while_it_is_opened_is_not_written(
+    root: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, open_files: Callable[[], list[str]]
+) -> None:
+    """It has one name when it is opened, and two when its name is looked at again."""
+    name = root / "a" / "f"
+    name.write_bytes(b"ours")
+    before = open_files()
+    stat = os.stat
+
+    def stat_after_the_link(what: Any, **options: Any) -> os.stat_result:
+        if what == name.name:
+            monkeypatch.undo()
+            os.link(name, elsewhere / "other")
+        return stat(what, **options)
+
+    monkeypatch.setattr(os, "stat", stat_after_the_link)
+    with pytest.raises(StorageError, match=r"has 2 names \(hard links\).*replace it by a copy"):
+        OsFileSystem().within(str(root)).open_appendable(str(name))
+    assert ((elsewhere / "other").read_bytes(), open_files()) == (b"ours", before)
+
+
+def test_a_file_in_the_way_that_goes_before_it_is_looked_at_is_no_link(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lstat, in_the_way = os.lstat, root / "h"
+
+    @of_the_system
+    def lstat_after_the_removal(what: str) -> os.stat_result:
+        monkeypatch.undo()  # the report of a failure looks at every file of every module with this function
+        if what == str(in_the_way):
+            in_the_way.unlink()
+        return lstat(what)
+
+    monkeypatch.setattr(os, "lstat", lstat_after_the_removal)
+    with pytest.raises(StorageError, match="Not a directory") as caught:
+        OsFileSystem().within(str(root)).open_readable(f"{root}/h/f")
+    assert caught.value.errno == errno.ENOTDIR
 
 
 def test_a_name_that_is_another_file_each_time_is_given_up(

@@ -293,6 +293,7 @@ def test_a_durable_replacement_syncs_the_file_before_the_rename_and_the_director
 def test_the_kind_of_a_filesystem_is_what_the_system_calls_it(tmpfs_dir: Path) -> None:
     assert FS.kind(str(tmpfs_dir)) == "tmpfs"
     assert FS.kind("/proc") == "proc"
+    assert FS.kind(f"{tmpfs_dir}/not/made/yet") == "tmpfs"
     assert FS.boot_id()
 
 
