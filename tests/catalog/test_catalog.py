@@ -27,6 +27,7 @@ from pylog.errors import (
     LogNotFound,
     NotAppended,
     ReadOnlyLog,
+    StorageError,
     TopicExists,
     TopicNotFound,
 )
@@ -36,7 +37,7 @@ from pylog.producer import Producer
 from pylog.storage import LOCK_KIND, OsFileSystem
 from tests.catalog.hostile_names import hostile_names
 from tests.partition.logs import ManualClock, one, snapshot_of, topic_of, values
-from tests.storage.filesystems import Network, StandIn
+from tests.storage.filesystems import Faulty, Network, StandIn, nothing
 from tests.system import fail
 
 LEGAL = set(string.ascii_letters + string.digits + "._-")
@@ -369,6 +370,57 @@ def test_a_topic_one_of_whose_writers_hangs_is_deleted_whole_or_not_at_all(tmp_l
         assert not list(tmp_log_dir.glob("t-*"))
 
 
+@pytest.fixture
+def half_deleted(tmp_log_dir: Path) -> Path:
+    """A log in which the deletion of topic ``t`` was cut off when its file had gone."""
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        log.create_topic("u")
+    topics = tmp_log_dir / ".pylog/topics"
+    (topics / "t.json").rename(Layout(str(tmp_log_dir)).deleted_topic("t"))
+    return tmp_log_dir
+
+
+def test_no_topic_gets_the_name_of_one_whose_deletion_is_not_finished(half_deleted: Path) -> None:
+    lock = OsFileSystem().lock(str(half_deleted / ".pylog" / "catalog.lock"))
+    assert lock.try_acquire()
+    with Log(half_deleted) as log:  # the deletion waits for the lock
+        lock.close()
+        with pytest.raises(TopicExists, match="'t' was deleted, and not all of it is gone yet"):
+            log.rename_topic("u", "t")
+    with Log(half_deleted) as log:
+        log.rename_topic("u", "t")
+        assert log.topics() == ["t"]
+
+
+def test_a_log_that_is_removed_while_it_finishes_a_deletion_is_not_there(half_deleted: Path) -> None:
+    filesystem = Faulty()
+
+    def remove(operation: str, path: str) -> None:
+        if operation == "sync_directory":
+            filesystem.hook = nothing
+            shutil.rmtree(half_deleted / ".pylog" / "topics")
+
+    filesystem.hook = remove
+    with pytest.raises(LogNotFound, match="no longer exists"):
+        Log(half_deleted, filesystem=filesystem)
+
+
+def test_the_partitioner_of_a_topic_with_several_partitions_stays(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        for name, partitions in (("one", 1), ("two", 2)):
+            log.create_topic(name, partitions=partitions)
+        log.alter_topic("one", partitioner="murmur2")
+        with pytest.raises(ConfigError, match="copy the records there") as caught:
+            log.alter_topic("two", partitioner="murmur2")
+        assert (caught.value.value, caught.value.topic_partitioner) == ("murmur2", "murmur3")
+
+
+def test_an_option_that_no_topic_has_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no topic option 'color'; there are segment_bytes, "):
+        TopicConfig().with_changes({"color": "red"})
+
+
 def test_appending_to_a_deleted_topic_says_that_it_is_gone(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
         log.create_topic("t")
@@ -643,6 +695,17 @@ def test_a_catalog_that_stays_locked_is_an_error(tmp_log_dir: Path) -> None:
 
 
 # Kafka's directories
+
+
+def test_a_partition_of_kafkas_that_cannot_be_looked_at_is_listed(tmp_path: Path) -> None:
+    """Its reader says what denies access."""
+
+    class Denied(StandIn):
+        def is_directory(self, path: str) -> bool:
+            return fail(StorageError("denied", path=path))
+
+    (tmp_path / "a-0").mkdir()
+    assert KafkaCatalog(Denied(), Layout(str(tmp_path))).names() == ["a"]
 
 
 def test_the_directories_of_a_kafka_log_are_its_topics(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pylog.errors import CorruptSegment
+from pylog.errors import CorruptSegment, StorageError
 from pylog.log import Log
 from tests.partition.logs import one, snapshot_of, values
+from tests.storage.filesystems import StandIn
+from tests.system import fail
 
 
 @pytest.fixture
@@ -65,6 +67,18 @@ def test_a_manifest_that_is_put_back_opens_the_log(root: Path) -> None:
     (root / ".pylog/manifest.json").write_bytes(manifest)
     with Log(root) as log:
         assert values(log.partition("t", 0).read(0)) == ["v"]
+
+
+def test_a_directory_that_cannot_be_looked_into_hides_no_other(root: Path) -> None:
+    class Denied(StandIn):
+        def names(self, path: str) -> list[str]:
+            return fail(StorageError("denied", path=path)) if path.endswith("/s-0") else super().names(path)
+
+    without(root, ".pylog")
+    (root / "s-0").mkdir()
+    with pytest.raises(CorruptSegment) as caught:
+        Log(root, filesystem=Denied())
+    assert caught.value.trace == f"{root}/t-0/.commit"
 
 
 def test_partitions_that_were_given_to_a_broker_are_kafkas(root: Path) -> None:

@@ -15,6 +15,7 @@ from pylog.codec import header as readable
 from pylog.codec.format import HEADER_BYTES
 from pylog.codec.taken import TakenRecords
 from pylog.errors import ConfigError, CorruptRecord
+from tests.codec.reference import set_fields
 
 pytestmark = pytest.mark.skipif(not codec.COMPILED, reason="there is nothing to compare with")
 
@@ -65,6 +66,17 @@ def test_both_stamp_alike(data: bytes, base_offset: int, epoch: int, append_time
     assert header == readable.stamp(expected, base_offset, epoch, append_time_ms)
     assert found == expected
     assert header == readable.read_header(found)
+
+
+@given(BATCHES, whole(64), whole(16), whole(32))
+def test_a_batch_gets_the_numbers_of_a_producer_and_the_crc_for_them(
+    data: bytes, producer_id: int, epoch: int, base_sequence: int
+) -> None:
+    found = bytearray(data)
+    readable.number(found, producer_id, epoch, base_sequence)
+    assert found == set_fields(
+        bytearray(data), producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence
+    )
 
 
 @pytest.mark.parametrize("wrong", [1.0, 1.5, float("nan"), "1", b"1", 2**64])

@@ -95,6 +95,15 @@ def test_wrong_arguments_are_refused(codec: ModuleType) -> None:
         codec.KeyMap(100, SECRET, 5).put(b"", 4)
 
 
+def test_bytes_after_the_last_record_are_damage(codec: ModuleType) -> None:
+    keys = codec.KeyMap(memory_for(10), SECRET)
+    payload = payload_of([Raw(0, 0, b"a", b"")]) + b"more"
+    with pytest.raises(CorruptRecord, match="4 bytes"):
+        keys.put_records(payload, 1, 0, 0)
+    with pytest.raises(CorruptRecord, match="4 bytes"):
+        keys.newest(payload, 1, 0, TS0, -1, 0, 10, False)
+
+
 def test_keys_are_told_apart_by_their_hash_and_not_by_their_place() -> None:
     """Of the readable map, whose entries can be seen: the part of the hash beside the offset counts, too."""
     keys = key_map.KeyMap(ENTRY_BYTES * 4, SECRET)

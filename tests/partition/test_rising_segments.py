@@ -89,6 +89,12 @@ def test_a_compacted_segment_is_read_verified_and_followed(tmp_path: Path) -> No
     assert offsets(partition) == [*LEFT, 35]
 
 
+def test_a_time_leads_to_the_first_record_since_then_that_compaction_has_left(tmp_path: Path) -> None:
+    partition = open_partition(with_a_compacted_segment(tmp_path / "t-0"))
+    found = [partition.offset_for_time(START_MS + at) for at in range(35)]
+    assert [at and at.offset for at in found] == [min(o for o in LEFT if o >= at) for at in range(35)]
+
+
 def test_a_segment_that_compaction_has_emptied_is_passed(tmp_path: Path) -> None:
     directory = with_a_compacted_segment(tmp_path / "t-0", dropped=set(range(10, 20)))
     partition = open_partition(directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pylog.partition.verify import verify_partition
 from pylog.segment import SealBuilder
 from pylog.segment.naming import EPOCH_CHECKPOINT, file_name
 from pylog.segment.seal import encode
+from pylog.segment.swap_view import seen_through
 from pylog.storage import OsFileSystem, ReadableFile
 from tests.partition.logs import TP, cut, everything, file_of, log_file, one, open_partition
 from tests.storage.filesystems import Faulty, Killed, full
@@ -47,6 +49,27 @@ def test_a_full_disk_keeps_nothing_of_a_compaction_that_failed(directory: Path, 
     assert everything(partition) == before
     filesystem.hook = lambda *_: None
     assert compact(partition.log).records_dropped == 4
+
+
+def test_a_seal_without_the_offsets_that_the_swapped_segment_replaces_removes_none(directory: Path) -> None:
+    three_segments(directory).close()
+    shutil.copy(file_of(directory, 0, ".seal"), file_of(directory, 0, ".seal.swap"))
+    before = sorted(path.name for path in directory.iterdir() if path.suffix == ".log")
+    with pytest.raises(
+        NotAppended, match=r"seal\.swap is of a compaction, but does not say which segments it replaces"
+    ):
+        open_partition(directory).append([ProducerRecord(b"x")], acks=1)
+    assert sorted(path.name for path in directory.iterdir() if path.suffix == ".log") == before
+
+
+def test_what_is_not_swapped_is_seen_as_it_is(directory: Path) -> None:
+    three_segments(directory).close()
+    for name in (".log", ".seal"):
+        file_of(directory, 0, f"{name}.swap").write_bytes(b"swapped")
+    seen = seen_through(OsFileSystem(), str(directory), [0])
+    sizes = [seen.size(str(file_of(directory, 0, kind))) for kind in (".log", ".index")]
+    assert sizes == [7, file_of(directory, 0, ".index").stat().st_size]
+    assert seen.names(str(directory)) == OsFileSystem().names(str(directory))
 
 
 @pytest.mark.parametrize("home", ["another-topic-0", ""])

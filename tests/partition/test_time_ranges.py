@@ -13,14 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pylog.codec import COMPILED, RecordEncoder
-from pylog.codec.batch import build_batch, write_header
+from pylog.codec.batch import build_batch, header_crc, write_header
 from pylog.codec.compression import codec_id
-from pylog.codec.format import INT64_MAX, INT64_MIN
+from pylog.codec.format import HEADER_BYTES, INT64_MAX, INT64_MIN
+from pylog.errors import CorruptSegment
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
 from pylog.partition.commit_slots import latest
 from pylog.segment import Seal, time_lookup
-from pylog.segment.seal import LEAST_EVERY_BYTES, decode
+from pylog.segment.seal import LEAST_EVERY_BYTES, decode, encode
 from pylog.storage import OsFileSystem
 from tests.partition.logs import START_MS, file_of, one, open_partition, problems, spans
 
@@ -252,6 +253,32 @@ def test_a_seal_tells_where_all_batches_of_these_times_are(
     assert {n for n, (at, later, _) in enumerate(made) if at <= first + more and at + later >= first} <= inside
     assert all(low < high for low, high in ranges)
     assert all(before <= after for (_, before), (after, _) in pairwise(ranges))
+
+
+@pytest.mark.skipif(not COMPILED, reason="the readable codec looks into no batch that it seals")
+@pytest.mark.parametrize("resealed", [False, True], ids=["", "also in its seal"])
+def test_a_batch_with_another_offset_than_when_it_was_sealed_is_damage(directory: Path, resealed: bool) -> None:
+    """No record is found twice, and none of another batch, even if the seal says what the batch says."""
+    partition = open_partition(directory)
+    for seconds in (0, 10, 0, 10, 0):  # the times of the first, the third and the fifth are sought
+        for _ in range(4):
+            append(partition, [START_MS + SECOND * seconds] * 60)
+    partition.log.roll()
+    partition.close()
+    path, log = file_of(directory, 0, ".seal"), file_of(directory, 0, ".log")
+    seal, data = decode(path.read_bytes(), ""), bytearray(log.read_bytes())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time_lookup, "NEAR_BLOCKS", 1)
+        _, (number, _), _ = time_lookup.batches_of(seal, START_MS, START_MS + SECOND)
+        front = slice(seal.positions[number], seal.positions[number] + HEADER_BYTES)
+        data[front] = (1).to_bytes(8, "big") + data[front][8:]
+        log.write_bytes(data)
+        if resealed:
+            crcs = seal.header_crcs[:]
+            crcs[number] = header_crc(data[front])
+            path.write_bytes(encode(seal._replace(header_crcs=crcs)))
+        with pytest.raises(CorruptSegment, match="not in order" if resealed else "differs from the seal"):
+            spans(open_partition(directory), START_MS, START_MS + SECOND)
 
 
 # Files of earlier versions

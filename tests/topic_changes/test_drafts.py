@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from pylog import Log
 from pylog.catalog.changes import TopicChange
-from pylog.errors import ConfigError, LogLocked
+from pylog.errors import ConfigError, LogLocked, LogNotFound, TopicChanged
 from pylog.manager.changes import changes_of
+from pylog.storage import OsFileSystem
+from tests.storage.filesystems import Faulty, full, nothing
 from tests.topic_changes.test_rename import ALL, fill, values
 
 TOPIC_FILES = {"old.json", "__consumer_offsets.json"}
@@ -34,6 +37,73 @@ def test_a_change_with_more_commits_than_can_be_read_again_is_refused(
         monkeypatch.undo()
         log.rename_topic("old", "new")
         assert values(log, "new") == ALL
+
+
+def decided(directory: Path) -> None:
+    """A log with a rename of ``old`` to ``new`` that was cut off when it was decided."""
+    with Log(directory) as log:
+        fill(log)
+        before = log.describe_topic("old")
+        commits = [(b"key", None)]
+        change = TopicChange(before, before._replace(name="new"), False, commits)
+        log.manager.writable_catalog().locked(lambda: changes_of(log.manager, 1).decide(change))
+
+
+def test_a_log_opens_while_another_process_may_be_finishing_a_change(tmp_log_dir: Path) -> None:
+    decided(tmp_log_dir)
+    lock = OsFileSystem().lock(str(tmp_log_dir / ".pylog" / "catalog.lock"))
+    assert lock.try_acquire()
+    with Log(tmp_log_dir) as log, pytest.raises(TopicChanged):
+        log.describe_topic("old")
+    lock.close()
+    with Log(tmp_log_dir) as log:
+        assert values(log, "new") == ALL
+
+
+def test_a_log_opens_if_a_change_cannot_be_finished_now(tmp_log_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    decided(tmp_log_dir)
+    filesystem = Faulty()
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "replace" and path.endswith("/new-0"):
+            raise full(path)
+
+    filesystem.hook = refuse
+    with Log(tmp_log_dir, filesystem=filesystem) as log, pytest.raises(TopicChanged):
+        log.describe_topic("old")
+    assert "could not be finished" in caplog.text
+    with Log(tmp_log_dir) as log:
+        assert values(log, "new") == ALL
+
+
+def test_a_log_that_is_removed_while_it_finishes_a_change_is_not_there(tmp_log_dir: Path) -> None:
+    decided(tmp_log_dir)
+    filesystem = Faulty()
+
+    def remove(operation: str, path: str) -> None:
+        if operation == "sync_directory" and path == str(tmp_log_dir):
+            filesystem.hook = nothing
+            shutil.rmtree(tmp_log_dir / ".pylog" / "topics")
+
+    filesystem.hook = remove
+    with pytest.raises(LogNotFound, match="no longer exists"):
+        Log(tmp_log_dir, filesystem=filesystem)
+
+
+@pytest.mark.parametrize("name", ["new", "NEW", "older"])
+def test_names_of_a_change_that_cannot_be_finished_are_not_given_away(tmp_log_dir: Path, name: str) -> None:
+    """A topic of the new name was restored from a copy. Another topic can be created."""
+    decided(tmp_log_dir)
+    topics = tmp_log_dir / ".pylog/topics"
+    with Log(tmp_log_dir / "other") as log:
+        log.create_topic("old")
+    (tmp_log_dir / "other/.pylog/topics/old.json").rename(topics / "old.json")
+    with Log(tmp_log_dir) as log:
+        if name == "older":
+            log.create_topic(name)
+            return
+        with pytest.raises(TopicChanged):
+            log.create_topic(name)
 
 
 @pytest.mark.parametrize("name", ["old", "new"])

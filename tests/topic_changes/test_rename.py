@@ -316,6 +316,7 @@ def test_a_process_that_creates_a_topic_completes_what_a_killed_one_has_left(tmp
         b'{"name": "new", "after": {"id": "../x", "partitions": 1, "config": {}}, "is_copy": true, "commits": []}',
         b'{"name": "new", "after": {"id": "x", "partitions": 1, "config": {}}, "is_copy": 1, "commits": []}',
         b'{"name": "new", "after": {"id": "x", "partitions": 1, "config": {}}, "is_copy": true, "commits": [["a"]]}',
+        b'{"name": "new", "after": {"id": "x", "partitions": 1, "config": {}}, "is_copy": true, "commits": {}}',
         None,
     ],
 )

@@ -16,7 +16,7 @@ from pylog.catalog.layout import Layout
 from pylog.catalog.manifest import RESTORE, damaged_field, read_json, write_json
 from pylog.catalog.topic import TopicDescription, check_topic_name
 from pylog.catalog.topic_file import topic_content, topic_of
-from pylog.errors import ConfigError, CorruptSegment, FormatVersionError, InvalidTopicName, LogNotFound, TopicChanged
+from pylog.errors import ConfigError, CorruptSegment, FormatVersionError, InvalidTopicName, TopicChanged
 from pylog.interrupts import own
 from pylog.storage import FileSystem
 
@@ -66,8 +66,6 @@ def read_change(filesystem: FileSystem, layout: Layout, name: str) -> TopicChang
     before = topic_of(name, moved, read_json(filesystem, moved))
     try:
         return _change(path, before, read_json(filesystem, path, _LIMIT_BYTES))
-    except own(LogNotFound):
-        raise
     except own(FileNotFoundError, CorruptSegment, InvalidTopicName) as error:
         what = f"{path} is missing" if isinstance(error, FileNotFoundError) else str(error).removesuffix(RESTORE)
         raise CorruptSegment(
@@ -82,8 +80,6 @@ def name_after(filesystem: FileSystem, layout: Layout, name: str) -> str | None:
     """What the topic of a change that was decided is called after it; None if its draft can't be read."""
     try:
         return read_change(filesystem, layout, name).after.name
-    except own(LogNotFound):
-        raise
     except own(CorruptSegment, FormatVersionError, InvalidTopicName, FileNotFoundError):
         return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from pylog.catalog.layout import Layout, parse_condemned
-from pylog.errors import LogNotFound, PylogError, StorageError
+from pylog.errors import PylogError, StorageError
 from pylog.interrupts import own
 from pylog.segment.naming import is_ours, may_hold_records
 from pylog.storage import FileSystem
@@ -56,8 +56,6 @@ def remove_all_condemned(filesystem: FileSystem, layout: Layout) -> dict[str, Py
         if place is not None and is_own_directory(filesystem, path):
             try:
                 _remove_condemned(filesystem, layout, *place, path)
-            except own(LogNotFound):
-                raise
             except own(StorageError) as error:
                 logger.warning("%r was to be removed, and could not be: %s", path, error)
                 failures.setdefault(place[0], error)

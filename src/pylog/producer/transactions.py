@@ -358,7 +358,10 @@ class ProducerTransactions:
             self._decided = outcome
         sender.forget_identity()
         self._finish()
-        if self.state in (State.IN_TRANSACTION, State.COMMITTING):  # else it is fenced, or in a child forked by a callback
+        if self.state in (
+            State.IN_TRANSACTION,
+            State.COMMITTING,
+        ):  # else it is fenced, or in a child forked by a callback
             self.state = State.READY
         self._reset()
         self._offsets.clear()

@@ -211,9 +211,7 @@ class SegmentReader:
                 if batches:
                     break
                 raise self._damage(position + at, problem, end, view)
-            if view is None:  # it reaches beyond what was read
-                if batches:
-                    break
+            if view is None:  # the first one, and it reaches beyond what was read
                 wanted = HEADER_BYTES
                 if len(data) >= HEADER_BYTES:
                     header = read_header(data)
