@@ -16,7 +16,6 @@ from pylog.codec import COMPILED, RecordEncoder
 from pylog.codec.batch import build_batch, header_crc, write_header
 from pylog.codec.compression import codec_id
 from pylog.codec.format import HEADER_BYTES, INT64_MAX, INT64_MIN
-from pylog.errors import CorruptSegment
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
 from pylog.partition.commit_slots import latest
@@ -257,8 +256,10 @@ def test_a_seal_tells_where_all_batches_of_these_times_are(
 
 @pytest.mark.skipif(not COMPILED, reason="the readable codec looks into no batch that it seals")
 @pytest.mark.parametrize("resealed", [False, True], ids=["", "also in its seal"])
-def test_a_batch_with_another_offset_than_when_it_was_sealed_is_damage(directory: Path, resealed: bool) -> None:
-    """No record is found twice, and none of another batch, even if the seal says what the batch says."""
+def test_if_a_batch_has_another_offset_than_when_it_was_sealed_nothing_is_left_out(
+    directory: Path, resealed: bool
+) -> None:
+    """No record is found twice, and who reads them meets the damage."""
     partition = open_partition(directory)
     for seconds in (0, 10, 0, 10, 0):  # the times of the first, the third and the fifth are sought
         for _ in range(4):
@@ -269,6 +270,7 @@ def test_a_batch_with_another_offset_than_when_it_was_sealed_is_damage(directory
     seal, data = decode(path.read_bytes(), ""), bytearray(log.read_bytes())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time_lookup, "NEAR_BLOCKS", 1)
+        assert len(spans(open_partition(directory), START_MS, START_MS + SECOND)) == 3
         _, (number, _), _ = time_lookup.batches_of(seal, START_MS, START_MS + SECOND)
         front = slice(seal.positions[number], seal.positions[number] + HEADER_BYTES)
         data[front] = (1).to_bytes(8, "big") + data[front][8:]
@@ -277,8 +279,7 @@ def test_a_batch_with_another_offset_than_when_it_was_sealed_is_damage(directory
             crcs = seal.header_crcs[:]
             crcs[number] = header_crc(data[front])
             path.write_bytes(encode(seal._replace(header_crcs=crcs)))
-        with pytest.raises(CorruptSegment, match="not in order" if resealed else "differs from the seal"):
-            spans(open_partition(directory), START_MS, START_MS + SECOND)
+        assert spans(open_partition(directory), START_MS, START_MS + SECOND) == [(0, 1200)]
 
 
 # Files of earlier versions

@@ -148,9 +148,12 @@ def aborted_by_markers(
 ) -> list[AbortedTransaction]:
     """Those whose markers are in segments that the next writer indexes again, in the order of the markers."""
     found: list[AbortedTransaction] = []
-    bases = [base for base in segments.bases if segments.is_rebuilt(base, state.durable_offset)]
-    if not state.written_end:  # the file of the active segment may not be there yet: a roll publishes it first
-        bases.remove(state.active_base)
+    bases = [
+        base
+        for base in segments.bases
+        if segments.is_rebuilt(base, state.durable_offset)
+        and (state.written_end or base != state.active_base)  # a roll publishes a segment before it has a file
+    ]
     if not bases:
         return found
     producers = snapshots.load(directory.filesystem, directory.path, segments, bases[0], now_ms=0)
