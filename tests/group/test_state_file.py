@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylog.errors import CorruptSegment
+from pylog.errors import CorruptSegment, StorageError
 from pylog.group.state import Group, GroupTopic, Member
 from pylog.group.state_file import (
     SLOT_BYTES,
@@ -20,7 +23,7 @@ from pylog.group.state_file import (
     encode_group,
 )
 from pylog.model import TopicPartition
-from pylog.storage import OsFileSystem
+from pylog.storage import OsFileSystem, ReadableFile
 
 FS = OsFileSystem()
 BOOT = 7
@@ -101,6 +104,54 @@ def test_a_writer_that_dies_before_its_slot_has_changed_nothing(
             assert opened(directory).read() == group_of(generation - 1, sizes[generation - 1])
             with (directory / "state").open("r+b") as file:
                 file.write(writer.known)
+
+
+class Between:
+    """A file that calls ``work`` between a read of the slots and that of the state."""
+
+    def __init__(self, file: ReadableFile, work: Callable[[], object]) -> None:
+        self._file = file
+        self.work = work
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def pread(self, size: int, position: int) -> bytes:
+        if position >= SLOTS_BYTES:
+            self.work()
+        return self._file.pread(size, position)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_reader_whose_state_is_overwritten_during_its_read_reads_again(tmp_path: Path, times: int) -> None:
+    writer, numbers = opened(tmp_path), itertools.count(100)
+    writer.publish(group_of(next(numbers)))
+
+    def publish() -> None:
+        if next(left, None) is not None:
+            for _ in range(2):
+                writer.publish(group_of(next(numbers)))
+
+    left = iter(range(times))
+    reader = StateFile(cast(ReadableFile, Between(FS.open_readable(f"{tmp_path}/state"), publish)), BOOT)
+    assert reader.read() == writer.read() == group_of(100 + 2 * times)
+
+
+def test_a_reader_that_never_gets_a_whole_state_says_so_and_takes_nobody_for_gone(tmp_path: Path) -> None:
+    """An empty group would be taken for one whose members are gone, and read no more until the next publication."""
+    writer, numbers = opened(tmp_path), itertools.count(100)
+
+    def publish() -> None:
+        for _ in range(2):
+            writer.publish(group_of(next(numbers)))
+
+    publish()
+    file = Between(FS.open_readable(f"{tmp_path}/state"), publish)
+    reader = StateFile(cast(ReadableFile, file), BOOT)
+    with pytest.raises(StorageError, match="published twice during each of 100 reads"):
+        reader.read()
+    file.work = bool
+    assert reader.read() == writer.read()
 
 
 def test_nobody_is_in_a_group_of_another_boot_and_generations_go_on(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT64_MAX
-from pylog.errors import CorruptSegment
+from pylog.errors import CorruptSegment, StorageError
 from pylog.group.assignor import ASSIGNORS
 from pylog.group.directory import MEMBER_ID_BYTES
 from pylog.group.liveness import CELLS_MAX
@@ -92,7 +92,10 @@ class StateFile:
         return self._raw
 
     def read(self) -> Group:
-        """Read the published group. A damaged one, or one of another boot, has no members."""
+        """Read the published group. A damaged one, or one of another boot, has no members.
+
+        ``StorageError`` if others publish so often that no state can be read whole.
+        """
         raw, slot, group = self._file.pread(SLOTS_BYTES, 0), None, None
         for _ in range(_READS_MAX):
             if raw == self._raw:
@@ -102,6 +105,8 @@ class StateFile:
             before, raw = raw, raw if group is not None else self.raw()
             if raw == before:
                 break  # else it was published twice during this read
+        else:
+            raise StorageError(f"the state of a group was published twice during each of {_READS_MAX} reads; try again")
         self._slot = slot
         self._group = group if group is not None else Group(0 if slot is None else slot.generation)
         self._raw = raw  # last: after an exception before this, it is read again
