@@ -10,7 +10,7 @@ import pytest
 
 from pylog import Consumer, Log, Producer, TopicPartition
 from pylog.checks import OFFSETS_TOPIC
-from pylog.errors import LogLocked
+from pylog.errors import CorruptSegment, LogLocked
 from pylog.group import offsets as offsets_module
 from pylog.group.admin import GroupAdmin
 from pylog.group.offset_records import Committed
@@ -19,6 +19,7 @@ from pylog.group.offsets_partition import OffsetsPartition
 from pylog.partition.read.undecided import Outcome
 from pylog.testing import ManualClock
 from tests.group.consumers import checkpoint, fill, member, place
+from tests.partition.logs import append_encoded, no_marker
 
 OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 
@@ -323,3 +324,28 @@ def test_any_order_of_commits_and_decisions_is_what_a_model_says(
     for asked in "gh":
         decided = {n: offset for g, n, offset, name in history if g == asked and name is None}
         assert [seen(store, asked) for store in [*followers, store_of(out)]] == [decided] * (len(followers) + 1)
+
+
+def test_a_marker_that_cannot_be_read_is_damage_and_ends_nothing(out: Log) -> None:
+    """Whether the offsets of its transaction count is not known: no answer is better than a wrong one."""
+    opened(out, "p", 5)
+    ((producer_id, epoch, _),) = out.partition(*OFFSETS).log.open_transactions()
+    append_encoded(out.partition(*OFFSETS), no_marker(producer_id=producer_id, epoch=epoch))
+    with pytest.raises(CorruptSegment, match="control record at offset 1: key"):
+        seen(store_of(out))
+
+
+def test_who_waits_for_a_decision_while_the_topic_of_commits_is_deleted_finds_no_commit(
+    timed_log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed_log.create_topic("t")
+    opened(timed_log, "p", 5)
+
+    def sleep(_: object) -> None:
+        monkeypatch.undo()
+        with Log(timed_log.path) as other:
+            other.delete_topic(OFFSETS_TOPIC)
+
+    monkeypatch.setattr(clock, "sleep", sleep)
+    assert timed_log.manager.part(GroupAdmin).decided("g", [place(0)], 300.0) == {}
+    assert clock.monotonic() == 0

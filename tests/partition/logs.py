@@ -216,6 +216,15 @@ def append_encoded(partition: Partition, encoded: bytearray) -> int:
     return partition.log.append_batch(encoded).base_offset
 
 
+def no_marker(key: bytes = b"\0", producer_id: int = 7, epoch: int = 0) -> bytearray:
+    """A control batch, checksum and all, that says neither commit nor abort."""
+    encoder = RecordEncoder(1 << 20)
+    encoder.append(START_MS, key, b"zz", ())
+    made = encoder.take_batch()
+    write_header(made, CONTROL_BIT | TRANSACTIONAL_BIT, 1, START_MS, START_MS, producer_id, epoch, -1)
+    return made
+
+
 # Files
 
 

@@ -10,9 +10,7 @@ from pathlib import Path
 import crc32c
 import pytest
 
-from pylog.codec import RecordEncoder
-from pylog.codec.batch import BatchView, read_header, stamp, write_header
-from pylog.codec.format import CONTROL_BIT, TRANSACTIONAL_BIT
+from pylog.codec.batch import BatchView, read_header, stamp
 from pylog.errors import ConfigError, CorruptSegment, NotAppended, OutOfOrderSequence, ProducerFenced, StorageFull
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.model import TopicPartition
@@ -30,6 +28,7 @@ from tests.partition.logs import (
     file_of,
     log_file,
     marker,
+    no_marker,
     open_partition,
 )
 from tests.storage.filesystems import Faulty, Nth, OtherBoot, full, io_error, nothing
@@ -83,15 +82,6 @@ def in_transaction(partition: Partition, value: bytes, sequence: int, *, produce
 
 def committed(partition: Partition) -> list[bytes]:
     return [value for _, value in everything(partition, "read_committed")]
-
-
-def no_marker(key: bytes = b"\0", producer_id: int = 7) -> bytearray:
-    """A control batch, checksum and all, that says neither commit nor abort."""
-    encoder = RecordEncoder(1 << 20)
-    encoder.append(START_MS, key, b"zz", ())
-    made = encoder.take_batch()
-    write_header(made, CONTROL_BIT | TRANSACTIONAL_BIT, 1, START_MS, START_MS, producer_id, 0, -1)
-    return made
 
 
 def log_append_time() -> bytearray:

@@ -74,11 +74,7 @@ class OffsetsPartition:
         ended = self.pending.of_producer(header.producer_id, header.producer_epoch)
         if not ended or header.count == 0:
             return
-        try:
-            kind = read_marker(view).type
-        except own(CorruptRecord) as damage:  # it ends nothing, as for the writer and for other readers
-            logger.warning("a marker in %s is skipped: %s", OFFSETS_TOPIC, damage)
-            return
+        kind = read_marker(view).type  # which the reader of the segment has read: it refuses what is no marker
         for transaction in ended if kind in (ControlType.COMMIT, ControlType.ABORT) else ():
             self.end(transaction, committed=kind is ControlType.COMMIT)
 
