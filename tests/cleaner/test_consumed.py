@@ -17,9 +17,14 @@ from pylog.errors import GroupNotFound, LogLocked, NoOffsetForPartition
 from pylog.group.admin import GroupAdmin
 from pylog.group.lock import GroupLock
 from pylog.group.offsets import OffsetStore
+from pylog.partition import Partition
 from pylog.partition.partition_log import PartitionLog
+from pylog.segment.naming import LOCK
+from pylog.storage import OsFileSystem
+from pylog.testing import ManualClock
 from pylog.testing.machine import Killed, Machine, Process
 from tests.group.test_power_loss import without_power
+from tests.partition.logs import topic_of
 from tests.simulation.actors import ROOT, kill_at
 from tests.simulation.consumed import RECORDS, TP, committed, staged
 from tests.simulation.transactions_oracle import kill_all
@@ -356,3 +361,56 @@ def test_a_group_that_has_only_begun_is_listed_and_can_be_deleted() -> None:
         with pytest.raises(GroupNotFound):
             log.describe_group("b")
     assert maintained(machine) == 6
+
+
+def consumed_topic(log: Log) -> Partition:
+    """A topic with a closed segment of which nothing must be kept for its age or size."""
+    partition = topic_of(log, "t", retention="consumed")
+    partition.append([ProducerRecord(b"v")] * 3)
+    partition.log.roll()
+    return partition
+
+
+def test_a_topic_that_no_group_reads_keeps_everything(tmpfs_dir: Path) -> None:
+    """Its first group may be yet to come."""
+    with Log(tmpfs_dir / "log") as log:
+        partition = consumed_topic(log)
+        (done,) = log.maintain(["t"]).partitions
+        assert (done.detail, partition.earliest_offset) == ("no group of the topic has committed 0", 0)
+        log.reset_offsets("g", "t", to="latest")
+        log.maintain(["t"])
+        assert partition.earliest_offset == 3
+
+
+def test_a_group_whose_files_cannot_be_read_may_read_every_topic(tmpfs_dir: Path) -> None:
+    """Whether it has members, and what they read, is not known: so it holds what it has not committed."""
+    with Log(tmpfs_dir / "log") as log:
+        partition = consumed_topic(log)
+        log.reset_offsets("g", "t", to="latest")
+        with Consumer(log, group_id="other", auto_offset_reset="earliest") as other:
+            log.create_topic("u")
+            other.subscribe("u")
+            state = log.path / ".pylog" / "groups" / "other" / "state"
+            kept = state.rename(state.with_name("kept"))
+            state.mkdir()
+            log.maintain(["t"])
+            assert partition.earliest_offset == 0
+            state.rmdir()
+            kept.rename(state)
+            log.maintain(["t"])
+            assert partition.earliest_offset == 3
+
+
+def test_a_group_begins_only_when_who_may_be_deleting_records_has_let_go(tmpfs_dir: Path) -> None:
+    """That process may have looked at the groups before this one was there."""
+    with Log(tmpfs_dir / "log", clock=ManualClock()) as log:
+        consumed_topic(log)
+        deleting = OsFileSystem().lock(f"{log.path}/t-0/{LOCK}")
+        assert deleting.try_acquire()
+        consumer = Consumer(log, group_id="g", auto_offset_reset="earliest")
+        with pytest.raises(LogLocked) as caught:
+            consumer.subscribe("t")
+        assert (caught.value.path, consumer.assignment()) == (f"{log.path}/t-0", set())
+        deleting.close()
+        assert [record.offset for record in consumer.poll()] == [0, 1, 2]
+        consumer.close()
