@@ -139,6 +139,13 @@ def test_round_robin_deals_over_topics() -> None:
     assert target == {"x": (TopicPartition("a", 0), TopicPartition("b", 1)), "y": (TopicPartition("b", 0),)}
 
 
+@pytest.mark.parametrize("name", ASSIGNORS)
+def test_a_topic_that_no_member_wants_goes_to_nobody(name: str) -> None:
+    """The last member that wanted it may have left, while the group still knows the topic."""
+    wanted = (TopicPartition("b", 0), TopicPartition("b", 1))
+    assert ASSIGNORS[name]({"a": 3, "b": 2, "c": 1}, {"m": Share(["b"])}) == {"m": wanted}
+
+
 def test_a_thousand_partitions_and_sixty_four_members_at_once() -> None:
     members = {f"m{at:02}": Share(["a"]) for at in range(64)}
     members["m00"] = Share(["a"], [TopicPartition("a", number) for number in range(1000)])

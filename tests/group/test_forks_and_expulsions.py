@@ -236,6 +236,17 @@ def test_a_checkpoint_that_would_be_too_large_is_none(tmp_path: Path, monkeypatc
     assert read_checkpoint(FS, path) == Checkpoint("id", 7, [(b"k", b"v")])
 
 
+def test_a_checkpoint_that_is_larger_than_any_that_is_written_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not read to its end: nothing says how much of memory that would take."""
+    path = str(tmp_path / "checkpoint")
+    write_checkpoint(FS, path, Checkpoint("id", 7, [(b"k" * 100, b"v")]))
+    monkeypatch.setattr(offsets_checkpoint, "LIMIT_BYTES", 100)
+    with pytest.raises(CorruptSegment, match="more than 100 bytes"):
+        read_checkpoint(FS, path)
+
+
 def test_what_is_no_checkpoint_of_commits_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(b"short")
