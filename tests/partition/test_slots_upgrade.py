@@ -14,11 +14,11 @@ import pytest
 
 from pylog import Consumer, Log, ProducerRecord, TopicPartition
 from pylog.codec.format import INT64_MAX, INT64_MIN
-from pylog.errors import ForkedHandle, FormatVersionError, NotAppended, ReadOnlyLog
+from pylog.errors import DeliveryTimeout, ForkedHandle, FormatVersionError, NotAppended, ReadOnlyLog
 from pylog.partition import Partition, commit_slots
 from pylog.partition.commit_slots import FILE_BYTES, HEAD, CommitSlots, CommitState, latest, whole_file
 from pylog.storage import AppendableFile, OsFileSystem
-from pylog.testing import Machine, for_every_kill, for_every_power_loss
+from pylog.testing import Machine, ManualClock, for_every_kill, for_every_power_loss
 from tests.partition import version_1
 from tests.partition.version_1 import OldWriter, make_version_1, says_anything
 from tests.storage.filesystems import Faulty, io_error
@@ -301,6 +301,20 @@ def test_another_writer_of_this_version_that_comes_in_between_loses_nothing(
 
 
 # Failures
+
+
+def test_an_upgrade_waits_for_a_change_of_the_catalog_as_long_as_its_append_may_wait(tmp_path: Path) -> None:
+    """The catalog says that earlier versions must refuse the topic, before the first new slot is written."""
+    old_log(tmp_path)
+    before = (tmp_path / "t-0" / ".commit").read_bytes()
+    changing = OsFileSystem().lock(f"{tmp_path}/.pylog/catalog.lock")
+    assert changing.try_acquire()
+    with Log(tmp_path, clock=ManualClock()) as log:
+        with pytest.raises(DeliveryTimeout, match=r"the commit slots of .*t-0 are to be upgraded: .*catalog\.lock"):
+            append(log.partition("t", 0), "x")
+        assert (tmp_path / "t-0" / ".commit").read_bytes() == before
+        changing.close()
+        assert append(log.partition("t", 0), "12") == 12
 
 
 def test_a_refusal_by_the_disk_leaves_the_old_slots(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ class WriteLock:
                     if not lock.try_acquire():
                         self._wait(lock, timeout_ms)
                     if self._is_replaced or not lock.is_in_place():
-                        self._check_in_place(lock)
+                        raise self._why_not_in_place()
                     if lock.size != self._size:
                         grant.settings, self._size = None, lock.size
                 return work(grant)
@@ -126,14 +126,12 @@ class WriteLock:
         finally:
             filesystem.remove(temporary)
 
-    def _check_in_place(self, lock: FileLock) -> None:
-        if not lock.is_in_place():
-            self._directory.check_topic()  # usually the topic was deleted
-            if not self._directory.filesystem.is_directory(self._directory.path):
-                raise self._directory.gone()
-            self._is_replaced = True
-        if self._is_replaced:
-            raise self._refused()
+    def _why_not_in_place(self) -> PylogError:
+        self._directory.check_topic()  # usually the topic was deleted: if so, raise that
+        if not self._directory.filesystem.is_directory(self._directory.path):
+            return self._directory.gone()
+        self._is_replaced = True  # also if the lock comes back
+        return self._refused()
 
     def _refused(self) -> StorageError:
         path = f"{self._directory.path}/{LOCK}"
