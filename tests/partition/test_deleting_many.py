@@ -8,16 +8,19 @@ from pathlib import Path
 import pytest
 
 from pylog.errors import StorageError, TopicNotFound
+from pylog.model import ProducerRecord
 from pylog.partition import Partition
+from pylog.partition.compact.engine import compact
+from pylog.partition.compact.options import CompactionOptions
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
 from pylog.partition.verify import verify_partition
 from pylog.partition.write import deletion
 from pylog.partition.write.deletion import FILES_AT_ONCE, files_before
-from pylog.segment.naming import DELETED, LOCK
+from pylog.segment.naming import DELETED, LOCK, SEAL, SWAP
 from pylog.storage import SLEEP_MAX_S, FileLock, FileSystem, OsFileSystem
 from pylog.testing.manual_clock import ManualClock
-from tests.partition.logs import TP, bases, batch, boot_of, one, open_partition, values
+from tests.partition.logs import TP, bases, batch, boot_of, everything, one, open_partition, values
 from tests.storage.filesystems import Faulty, Killed, StandIn
 
 FS = OsFileSystem()
@@ -265,3 +268,49 @@ def test_what_a_killed_sealer_left_of_a_segment_goes_with_the_segment(tmp_path: 
     partition.log.delete_before(found[3])
     left = sorted(name for name in names if (tmp_path / "t-0" / name).exists())
     assert left == sorted(name for name in names if int(name[:20]) >= found[3])
+
+
+@pytest.mark.parametrize("hold", [0, 1], ids=["before the first files go", "between files"])
+def test_a_directory_that_goes_meanwhile_ends_it(tmp_path: Path, hold: int) -> None:
+    directory, filesystem = tmp_path / "t-0", Holding()
+    partition = open_partition(directory, filesystem, topic_id="")  # nothing says that the topic is there
+    fill(partition, 30)
+    holds = iter([number == hold for number in range(hold + 1)])
+
+    def delete_topic() -> None:
+        if next(holds, False):
+            directory.rename(tmp_path / "condemned")
+
+    filesystem.on_release = delete_topic
+    assert partition.log.delete_before(29) == 29, "they are gone"
+    assert not directory.exists()
+
+
+def test_files_of_deleted_records_stay_while_a_swap_is_not_finished(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its process has died. The next writer finishes it; until then the segments are not as they are listed."""
+    directory, filesystem = tmp_path / "t-0", Holding()
+    partition = open_partition(directory, filesystem)
+    for key in (b"a", b"b", b"c", b"a", b"b", b"a", b"b"):
+        partition.append([ProducerRecord(b"v", key=key)], acks="all")
+        partition.log.roll()
+
+    def dies(operation: str, path: str) -> None:
+        if operation == "replaced" and path.endswith(SEAL + SWAP):
+            raise Killed
+
+    def compact_and_die() -> None:
+        filesystem.on_release = lambda: None
+        with pytest.raises(Killed):
+            compact(open_partition(directory, Faulty(dies)).log, CompactionOptions())
+
+    filesystem.on_release = compact_and_die
+    assert partition.log.delete_before(3) == 3
+    assert bases(directory) == list(range(8))
+    assert "others change the segments; files of deleted records stay until the next deletion" in caplog.text
+    assert partition.append(one("next"), acks=1).base_offset == 7
+    assert partition.log.delete_before(3) == 3
+    assert bases(directory) == [3, 7]
+    assert [offset for offset, _ in everything(partition)] == [5, 6, 7]
+    assert list(verify_partition(FS, str(directory), TP)) == []

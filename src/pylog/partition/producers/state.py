@@ -220,12 +220,8 @@ class ProducerStates:
 
     def open_transactions(self) -> list[tuple[int, int, int]]:
         """Producer id, epoch and first offset of every open transaction."""
-        found = []
-        for producer_id in self._open:
-            entry = self._entries[producer_id]
-            if entry.transaction_start is not None:
-                found.append((producer_id, entry.epoch, entry.transaction_start))
-        return found
+        entries = ((producer_id, self._entries[producer_id]) for producer_id in self._open)
+        return [(id_, entry.epoch, start) for id_, entry in entries if (start := entry.transaction_start) is not None]
 
     def expire(self, before_ms: int, before_offset: int) -> None:
         """Forget producers of the snapshot without an open transaction whose last batch is older than both.
