@@ -21,6 +21,7 @@ from pylog.errors import (
     StorageFull,
 )
 from pylog.partition import Partition
+from pylog.partition.directory import PartitionDirectory
 from pylog.storage import AppendableFile, OsFileSystem
 from tests.partition.logs import (
     START_MS,
@@ -223,6 +224,41 @@ def test_a_failed_sync_is_distrusted_by_other_processes_until_the_segment_was_co
     second.append(one("d"), acks="all")
     assert syncs_per_file(filesystem)[os.stat(log_file(directory)).st_ino] == 2  # trusted again: no further copy
     assert [path.name for path in directory.glob("*.unsynced")] == []
+
+
+def test_a_closed_segment_that_another_process_could_not_sync_is_copied_and_not_synced_again(directory: Path) -> None:
+    failing, filesystem = Faulty(), Faulty()
+    first, second = open_partition(directory, failing), open_partition(directory, filesystem)
+    first.append(one("a"), acks=1)
+    first.log.roll()
+    suspect = os.stat(log_file(directory)).st_ino
+    failing.hook = sync_fails(0, for_ever=True, suffix="").hook
+    with pytest.raises(OutcomeUnknown):
+        first.append(one("b"), acks="all")  # neither the file nor its copy
+    second.append(one("c"), acks="all")
+    assert suspect not in syncs_per_file(filesystem)
+    assert os.stat(log_file(directory)).st_ino != suspect
+    assert_durable(directory, filesystem)
+    assert [value for _, value in everything(second)] == [b"a", b"b", b"c"]
+    assert [path.name for path in directory.glob("*.unsynced")] == []
+
+
+def test_slots_that_are_spoiled_during_a_sync_take_nothing_back(directory: Path) -> None:
+    """The records are on the disk. The next writer recovers them, and publishes that."""
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem)
+
+    def spoil(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".log"):
+            PartitionDirectory.retire(OsFileSystem(), ManualClock(), str(directory), 0)
+
+    filesystem.hook = spoil
+    partition.append(one("a"), acks="all")
+    filesystem.hook = nothing
+    assert_durable(directory, filesystem)
+    with contextlib.closing(open_partition(directory, OtherBoot(0))) as after:
+        assert after.append(one("b"), acks="all").base_offset == 1
+        assert [value for _, value in everything(after)] == [b"a", b"b"]
 
 
 def test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_again(directory: Path) -> None:

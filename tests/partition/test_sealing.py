@@ -11,14 +11,15 @@ import pytest
 
 from pylog import ProducerRecord
 from pylog.partition import Partition
+from pylog.partition.commit_slots import FILE_BYTES
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions
 from pylog.partition.write import sealing
 from pylog.segment import AbortedDigest, Seal, SealBuilder, check_seal, read_seal
 from pylog.segment.naming import is_leftover
 from pylog.storage import FileSystem, OsFileSystem
-from tests.partition.logs import cut, everything, file_of, log_file, one, open_partition
-from tests.storage.filesystems import Faulty
+from tests.partition.logs import cut, everything, file_of, log_file, one, open_partition, problems
+from tests.storage.filesystems import Faulty, OtherBoot
 
 SEGMENT_BYTES = 40_000
 
@@ -315,6 +316,48 @@ def test_a_seal_whose_segment_is_removed_meanwhile_does_not_stay(tmp_path: Path)
     partition.log.roll()
     assert not log_file(directory).exists()
     assert not has_seal(directory, 0), "the next segment of this name would be held to it"
+
+
+@pytest.mark.parametrize("lost", ["slots", "boot", "roll"])
+def test_a_segment_that_may_be_another_when_its_seal_is_made_gets_none(tmp_path: Path, lost: str) -> None:
+    """Slots that say nothing, or of another boot: a recovery may cut the log, and close the segment anew."""
+    directory, filesystem = tmp_path / "t-0", Faulty()
+    partition = open_partition(directory, filesystem)
+    partition.append(one("x"), acks=1)
+    slots = (directory / ".commit").read_bytes()  # as they were before the roll
+
+    def lose(operation: str, path: str) -> None:
+        if operation == "sync" and ".seal" in path:
+            if lost == "boot":
+                after = open_partition(directory, OtherBoot(1))
+                assert after.append(one("y"), acks=1).base_offset == 1
+            else:
+                (directory / ".commit").write_bytes(slots if lost == "roll" else bytes(FILE_BYTES))
+
+    filesystem.hook = lose
+    partition.log.roll()
+    assert not has_seal(directory, 0)
+    assert [path.name for path in directory.iterdir() if path.name.endswith(".tmp")] == []
+
+
+def test_a_segment_that_is_compacted_while_its_seal_is_made_keeps_the_seal_of_the_compaction(tmp_path: Path) -> None:
+    directory, filesystem = tmp_path / "t-0", Faulty()
+    partition = open_partition(directory, filesystem)
+    for key in (b"a", b"b", b"a"):
+        partition.append([ProducerRecord(b"x", key=key)], acks=1)
+    other, dropped = open_partition(directory), []
+
+    def compacts(operation: str, path: str) -> None:
+        if operation == "sync" and ".seal" in path and not dropped:
+            other.append(one("y"), acks="all")
+            dropped.append(compact(other.log, CompactionOptions()).records_dropped)
+
+    filesystem.hook = compacts
+    partition.log.roll()
+    assert dropped == [1]
+    assert (sealed(directory).is_dense, sealed(directory).next_base) == (False, 3)
+    assert [offset for offset, _ in everything(partition)] == [1, 2, 3]
+    assert problems(directory) == []
 
 
 def test_a_seal_that_stands_beside_the_active_segment_is_not_taken_for_its_own(tmp_path: Path) -> None:
