@@ -153,3 +153,9 @@ with pylog.Log({str(tmp_path / "log")!r}) as log:
         assert consumer.poll(60.0)
 """
     assert loaded_by(program) == "[]"
+
+
+def test_a_package_that_loads_a_name_when_it_is_asked_for_has_no_other_names() -> None:
+    with pytest.raises(AttributeError, match=r"module 'pylog\.partition' has no attribute 'Partitions'"):
+        _ = pylog.partition.Partitions  # type: ignore[attr-defined]
+    assert pylog.partition.Partition.__name__ == "Partition"

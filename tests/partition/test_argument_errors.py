@@ -78,6 +78,7 @@ def test_bytes_too_few_for_a_batch_are_refused_and_nothing_is_appended(tmp_path:
         partition.append(bytes(batch(b"a") + b"x"), acks=1)
     assert partition.latest_offset == 0
     assert "t-0" in repr(partition)
+    assert repr(partition.log) == f"<PartitionLog t-0 in {str(tmp_path / 't-0')!r}>"
 
 
 def test_a_visibility_that_does_not_exist_is_refused_by_name() -> None:

@@ -54,6 +54,7 @@ def cause_of(send: Callable[[], object]) -> object:
 USES: dict[str, Callable[[Log], object]] = {
     "read": lambda log: log.partition("t", 0).read(0),
     "append": lambda log: cause_of(lambda: log.partition("t", 0).append([ProducerRecord(b"v")])),
+    "delete records": lambda log: log.delete_records(TopicPartition("t", 0), 1),
     "segments": lambda log: log.partition("t", 0).segments(),
     "send": lambda log: cause_of(lambda: sent(log)),
     "poll": polled,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import crc32c
 import pytest
 
 from pylog.codec.batch import BatchView, read_header, stamp
+from pylog.codec.producer_entries import PRODUCER_ENTRY
 from pylog.errors import ConfigError, CorruptSegment, NotAppended, OutOfOrderSequence, ProducerFenced, StorageFull
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.model import TopicPartition
@@ -313,6 +315,19 @@ def test_a_snapshot_that_knows_all_before_it_is_taken(tmp_path: Path) -> None:
     with pytest.raises(CorruptSegment) as caught:
         read(OsFileSystem(), str(tmp_path), 3)
     assert (caught.value.producer_id, caught.value.transaction_start, caught.value.offset) == (8, 3, 3)
+
+
+@pytest.mark.parametrize(("last_offsets", "is_taken"), [([9, 1], True), ([1, 9], False)])
+def test_of_two_entries_of_one_producer_the_last_one_is_looked_at(
+    tmp_path: Path, last_offsets: list[int], is_taken: bool
+) -> None:
+    """Nobody writes such a snapshot. Only what is taken from it must be before its end."""
+    entries = b"".join(PRODUCER_ENTRY.pack(7, 0, at, at, 0, START_MS, -1, -1) for at in last_offsets)
+    body = struct.pack(">i", 2) + entries
+    file_of(tmp_path, 5, ".snapshot").write_bytes(struct.pack(">hI", 1, crc32c.crc32c(body)) + body)
+    with nullcontext() if is_taken else pytest.raises(CorruptSegment, match="its last batch ends at 9"):
+        states = read(OsFileSystem(), str(tmp_path), 5)
+        assert [(batch.last_sequence, batch.last_offset) for batch in states.last_batches(7)] == [(1, 1)]
 
 
 # Snapshots

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pylog.errors import ForkedHandle, NotAppended, StorageFull
+from pylog.errors import CorruptSegment, ForkedHandle, NotAppended, StorageFull
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
 from pylog.partition.compact.engine import compact
@@ -82,6 +82,18 @@ def test_a_seal_that_is_not_of_the_swapped_segment_removes_none(directory: Path,
         open_partition(directory).append([ProducerRecord(b"x")], acks=1)
     after = sorted(path.name for path in directory.iterdir() if path.suffix in (".log", ".index", ".seal"))
     assert after == before
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_decided_swap_of_a_segment_that_is_missing_is_damage(directory: Path, read_only: bool) -> None:
+    """A swap that is finished meanwhile is not: then the segments are listed again, a few times."""
+    three_segments(directory).close()
+    file_of(directory, 2, ".seal.swap").write_bytes(file_of(directory, 2, ".seal").read_bytes())
+    log_file(directory, 2).unlink()
+    partition = open_partition(directory, read_only=read_only)
+    with pytest.raises(CorruptSegment, match="is missing: the log of a segment that is swapped") as caught:
+        partition.read(0)
+    assert caught.value.path == str(directory)
 
 
 class Forking(OsFileSystem):

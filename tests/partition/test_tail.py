@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from pylog.codec.batch import stamp
 from pylog.errors import CorruptSegment
 from pylog.index import AbortedTransaction
 from pylog.partition import Cursor, Fetched, Partition
 from pylog.partition.read.reader import PartitionReader
 from pylog.partition.read.undecided import Outcome
 from tests.partition.logs import (
+    add,
     append_encoded,
     batch,
     control_batch,
@@ -420,3 +422,18 @@ def test_aborted_transactions_are_told_by_their_markers_and_last_those_without_o
         (3, 4, 4),
     ]
     assert list(reader.aborted_since(4)) == [known]
+
+
+def test_whole_batches_after_the_published_end_are_found_and_a_torn_one_is_none(directory: Path) -> None:
+    """Their writer died before it published them. The next one takes in what is whole, and cuts the rest."""
+    partition = open_partition(directory)
+    plain(partition, "published")
+    made = [batch(b"first"), batch(b"second")]
+    for offset, encoded in enumerate(made, 1):
+        stamp(encoded, offset, 0)
+    found = []
+    for data in (b"", made[0][:-1], made[0][-1:], made[1][:30]):
+        add(log_file(directory), data)
+        found.append([record.value for view in partition.log.unpublished_batches() for record in view.records()])
+    assert found == [[], [], [b"first"], [b"first"]]
+    assert (partition.latest_offset, plain(partition, "next")) == (1, 2)

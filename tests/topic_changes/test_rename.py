@@ -364,3 +364,18 @@ def test_a_topic_that_has_the_old_name_again_keeps_its_directories(
         assert log.topics() == ["__consumer_offsets", "old"]
     assert "there is a topic 'old' again" in caplog.text
     assert (tmp_log_dir / "old-0").is_dir()
+
+
+def test_a_partition_whose_directory_a_killed_change_has_moved_is_of_a_topic_that_changes(tmp_log_dir: Path) -> None:
+    """It is not deleted: whoever tries again finds the topic, once the change is completed."""
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        fill(log)
+        partition, before = other.partition("old", 0), log.describe_topic("old")
+        change = TopicChange(before, before._replace(name="new"), False, [])
+        log.manager.writable_catalog().locked(lambda: changes_of(log.manager, 1).decide(change))
+        (tmp_log_dir / "old-0").rename(tmp_log_dir / "new-0")
+        with pytest.raises(TopicChanged) as caught:
+            partition.log.roll()
+        assert caught.value.retriable
+        other.create_topic("old")
+        assert (values(other, "new"), values(other, "old")) == (ALL, [])
