@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ from pylog import Log, Producer, TopicPartition
 from pylog.checks import TRANSACTIONS_TOPIC
 from pylog.cleaner.report import PartitionMaintenance
 from pylog.errors import ProducerFenced, TransactionNotFound
+from pylog.storage import FileLock, OsFileSystem
 from pylog.testing import ManualClock
-from pylog.transaction.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
+from pylog.transaction.directory import TransactionDirectory
+from pylog.transaction.expiry import TRANSACTIONAL_ID_EXPIRATION_MS, _Expiry
 from pylog.transaction.records import Decision
 from pylog.transaction.state import Status
 from pylog.transaction.table import TransactionTable
+from tests.storage.filesystems import StandIn
 
 WEEK_S = TRANSACTIONAL_ID_EXPIRATION_MS / 1000
 
@@ -208,3 +212,115 @@ def test_offsets_in_its_transactions_stay(log: Log, clock: ManualClock) -> None:
     committed = log.describe_group("g").partitions[place].committed
     assert committed is not None
     assert committed.offset == 1
+
+
+# Others meanwhile
+
+
+def test_an_id_whose_lock_another_process_holds_is_forgotten_later(
+    log: Log, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    use(log, "app", b"1", b"2")
+    clock.advance(8 * WEEK_S)
+    held = OsFileSystem().lock(f"{log.path}/.pylog/transactions/app/lock")
+    assert held.try_acquire()
+    assert expiry(log).kept == "not due"
+    assert "'app' is not forgotten yet" in caplog.text
+    held.close()
+    assert (log.transactions(), bool(expiry(log).rules), log.transactions()) == (["app"], True, [])
+
+
+def test_an_id_that_is_used_before_its_lock_is_taken_stays(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(log, "app", b"1", b"2")
+    clock.advance(8 * WEEK_S)
+    holding = _Expiry._holding
+
+    def after_a_use(self: _Expiry, *given: Any) -> bool:
+        monkeypatch.undo()
+        use(log, "app")
+        return holding(self, *given)
+
+    monkeypatch.setattr(_Expiry, "_holding", after_a_use)
+    assert expiry(log).kept == "not due"
+    assert log.transactions() == directories(log) == ["app"]
+
+
+def test_a_directory_that_a_new_owner_takes_before_it_is_cleared_away_stays(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(log, "app", b"1", b"2")
+    os.mkdir(f"{log.path}/.pylog/transactions/half")
+    holding = _Expiry._holding
+
+    def after_a_use(self: _Expiry, *given: Any) -> bool:
+        monkeypatch.undo()
+        use(log, "half", b"3", b"4")
+        return holding(self, *given)
+
+    monkeypatch.setattr(_Expiry, "_holding", after_a_use)
+    log.maintain()
+    assert log.transactions() == directories(log) == ["app", "half"]
+
+
+def test_ids_whose_directories_the_power_took_are_forgotten_all_the_same(log: Log, clock: ManualClock) -> None:
+    use(log, "app", b"1", b"2")
+    shutil.rmtree(log.path / ".pylog" / "transactions")
+    assert expiry(log).kept == "not due"
+    assert not (log.path / ".pylog" / "transactions").exists()
+    clock.advance(8 * WEEK_S)
+    assert expiry(log).rules
+    assert (log.transactions(), directories(log)) == ([], [])
+
+
+class Forking(StandIn):
+    """Says that this is another process once ``is_child``."""
+
+    is_child = False
+
+    def process_id(self) -> int:
+        return super().process_id() + self.is_child
+
+
+def test_a_child_of_a_signal_handler_forgets_nothing_in_its_parents_place(
+    tmp_log_dir: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    filesystem = Forking()
+    with Log(tmp_log_dir, clock=clock, filesystem=filesystem) as log:
+        log.create_topic("data")
+        use(log, "app", b"1", b"2")
+        clock.advance(8 * WEEK_S)
+        settle = TransactionTable.settle
+
+        def forked(self: TransactionTable, *given: Any) -> None:
+            settle(self, *given)
+            filesystem.is_child = True
+
+        monkeypatch.setattr(TransactionTable, "settle", forked)
+        assert expiry(log).kept == "not due"
+        assert "when a signal handler forked; the parent process continues" in caplog.text
+        monkeypatch.undo()
+        filesystem.is_child = False
+        assert log.transactions() == directories(log) == ["app"]
+        assert expiry(log).rules
+
+
+def test_a_producer_whose_id_expires_before_it_has_the_lock_begins_with_a_new_directory(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(log, "app", b"1", b"2")
+    clock.advance(8 * WEEK_S)
+    open_lock = TransactionDirectory.open_lock
+
+    def before_an_expiry(self: TransactionDirectory) -> FileLock:
+        lock = open_lock(self)
+        monkeypatch.undo()
+        assert expiry(log).rules
+        assert (log.transactions(), directories(log)) == ([], [])
+        return lock
+
+    monkeypatch.setattr(TransactionDirectory, "open_lock", before_an_expiry)
+    use(log, "app", b"3", b"4")
+    assert log.transactions() == directories(log) == ["app"]
+    assert values(log) == [b"1", b"2", b"3", b"4"]
