@@ -20,8 +20,9 @@ from pylog.partition.compact.plan import ClosedSegment
 from pylog.partition.partition_log import PartitionLog
 from pylog.segment import SegmentReader
 from pylog.segment.naming import CLEANER_LOCK
+from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock
-from pylog.transaction.needed import NAMED
+from pylog.transaction.needed import NAMED, UNMARKED
 from pylog.transaction.records import Decision
 from pylog.transaction.state import Status
 from pylog.transaction.table import TransactionTable
@@ -367,6 +368,46 @@ def test_a_live_producer_keeps_its_name_if_its_successor_has_died_half_way(log: 
         producer.commit_transaction()
     with Log(tmp_log_dir, clock=log.clock) as other:
         assert len(list(other.partition("data", 0).scan(isolation_level="read_committed"))) == 1
+
+
+def test_a_commit_without_durable_markers_is_not_compacted_away(
+    log: Log, tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without its record its transaction would be aborted. A writer of its partition is stopped."""
+    small_own_topics(log)
+    log.create_topic("data")
+    table = log.partition("__transaction_state", 0).log
+    with monkeypatch.context() as patched:
+        patched.setattr("pylog.producer.transactions.ProducerTransactions._write_markers", lambda self: None)
+        with Producer(log, transactional_id="x") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            for value in (b"1", b"2"):
+                producer.send("data", value).result()
+            producer.commit_transaction()
+    held = OsFileSystem().lock(f"{tmp_log_dir}/data-0/.lock")
+    assert held.try_acquire()
+    with Producer(log, transactional_id="x") as successor:
+        successor.init_transactions()
+    table.roll()
+    assert step(log, topic="__transaction_state").kept == UNMARKED
+    assert "'x': its commit stays unfinished for now" in caplog.text
+    held.close()
+    step(log, topic="__transaction_state")
+    with Log(tmp_log_dir, clock=log.clock) as other:
+        found = other.partition("data", 0).scan(isolation_level="read_committed")
+        assert [record.value for record in found] == [b"1", b"2"]
+
+
+def test_who_had_an_id_like_kafka_s_is_not_compacted_away(log: Log) -> None:
+    """A transaction of such an id without an owner would stay open for ever."""
+    small_own_topics(log)
+    for producer_id in (7, 8):
+        kafkas = Decision("kafka", producer_id, 0, 60_000, Status.EMPTY, frozenset(), 0, -1)
+        log.manager.part(TransactionTable).append("kafka", [kafkas], bool)
+    log.partition("__transaction_state", 0).log.roll()
+    assert step(log, topic="__transaction_state").kept == NAMED
+    assert [log.manager.part(TransactionTable).transactional_id(id_) for id_ in (7, 8)] == ["kafka", "kafka"]
 
 
 @pytest.mark.slow
