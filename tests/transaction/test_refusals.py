@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 
@@ -29,7 +29,8 @@ from pylog.transaction.admin import TransactionAdmin
 from pylog.transaction.directory import TransactionDirectory
 from pylog.transaction.offsets import LOCKS_MAX
 from pylog.transaction.outcomes import Outcomes
-from pylog.transaction.records import TRANSACTIONS_TOPIC, Decision, encode_key
+from pylog.transaction.owner import TransactionOwner
+from pylog.transaction.records import TRANSACTIONS_TOPIC, Decision, encode_key, encode_value
 from pylog.transaction.state import Status
 from pylog.transaction.state_file import SLOT_BYTES, StateFile
 from pylog.transaction.table import TransactionTable
@@ -349,6 +350,42 @@ def test_a_commit_that_was_begun_cannot_be_aborted() -> None:
     owner.producer.commit_transaction()
     stage.lose_power()  # the repetition has made it durable
     assert stage.read()[0] == stage.read()[1] == ["T1"]
+
+
+@pytest.mark.parametrize("number", [6, 7])
+def test_a_status_that_only_kafka_has_says_nothing(number: int) -> None:
+    """``Dead`` and ``PrepareEpochFence``, which a broker never writes to its log: nothing is forgotten either."""
+    stage = Stage()
+    owner = stage.owner()
+    with stage.machine.process().open_log(ROOT) as log:
+        value = bytearray(encode_value(log.manager.part(TransactionTable).latest()["app"]))
+        assert value[16] == Status.EMPTY
+        value[16] = number
+        for name in ("app", "other"):
+            log.manager.partition(TRANSACTIONS_TOPIC, 0).append_records(
+                [ProducerRecord(bytes(value), encode_key(name))], expected_offset=None, timeout_ms=1, process_id=None
+            )
+        assert log.transactions() == ["app"]
+    owner.commit(BOTH)
+    assert stage.read()[0] == ["T1"]
+
+
+def test_an_interrupt_behind_the_end_of_a_transaction_makes_it_end_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    owner = stage.owner()
+    complete = TransactionOwner.complete
+
+    def interrupted(self: TransactionOwner, marked: Collection[tuple[PartitionLog, int]]) -> None:
+        complete(self, marked)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TransactionOwner, "complete", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        owner.commit(BOTH)
+    owner.producer.commit_transaction()
+    owner.commit({0: "T2"})
+    assert stage.read()[0] == ["T1", "T2"]
 
 
 def test_a_roll_during_a_take_over_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
