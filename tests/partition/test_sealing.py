@@ -15,8 +15,9 @@ from pylog.partition.commit_slots import FILE_BYTES
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions
 from pylog.partition.write import sealing
-from pylog.segment import AbortedDigest, Seal, SealBuilder, check_seal, read_seal
+from pylog.segment import AbortedDigest, Seal, SealBuilder, SegmentScan, check_seal, read_seal
 from pylog.segment.naming import is_leftover
+from pylog.segment.seal import encode
 from pylog.storage import FileSystem, OsFileSystem
 from tests.partition.logs import cut, everything, file_of, log_file, one, open_partition, problems
 from tests.storage.filesystems import Faulty, OtherBoot
@@ -358,6 +359,26 @@ def test_a_segment_that_is_compacted_while_its_seal_is_made_keeps_the_seal_of_th
     assert (sealed(directory).is_dense, sealed(directory).next_base) == (False, 3)
     assert [offset for offset, _ in everything(partition)] == [1, 2, 3]
     assert problems(directory) == []
+
+
+def test_the_seal_of_a_compaction_that_changes_no_byte_stays(tmp_path: Path) -> None:
+    """It says where the next segment begins. The one that is being made would say that nothing is missing before it."""
+    directory, filesystem = tmp_path / "t-0", Faulty()
+    partition = open_partition(directory, filesystem)
+    partition.append(one("x"), acks=1)
+
+    def compacts(operation: str, path: str) -> None:
+        if operation == "sync" and ".seal" in path:
+            with closing(OsFileSystem().open_readable(str(log_file(directory)))) as file:
+                builder, scan = SealBuilder("id-0"), SegmentScan(file, 0, file.size(), next_offset=0)
+                for position, header in scan:
+                    least_ms = scan.least_timestamp_ms(position, header)
+                    builder.add(position, header, scan.front(position), least_ms)
+            file_of(directory, 0, ".seal").write_bytes(encode(builder.build(1)))
+
+    filesystem.hook = compacts
+    partition.log.roll()
+    assert (sealed(directory).is_dense, sealed(directory).next_base) == (False, 1)
 
 
 def test_a_seal_that_stands_beside_the_active_segment_is_not_taken_for_its_own(tmp_path: Path) -> None:
