@@ -193,8 +193,8 @@ MUTANTS = (
     Mutant(
         "a lock whose file was removed counts as held",
         "partition/write/lock.py",
-        "        if not lock.is_in_place():\n",
-        "        if False:\n",
+        "                    if self._is_replaced or not lock.is_in_place():\n",
+        "                    if self._is_replaced:\n",
         "two processes write at once, each under a lock of its own",
         (
             "tests/processes/test_removed_files.py::test_two_processes_on_two_lock_files_overwrite_nothing",
