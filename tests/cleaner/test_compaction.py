@@ -370,6 +370,7 @@ def test_a_live_producer_keeps_its_name_if_its_successor_has_died_half_way(log: 
         assert len(list(other.partition("data", 0).scan(isolation_level="read_committed"))) == 1
 
 
+@pytest.mark.slow
 def test_a_commit_without_durable_markers_is_not_compacted_away(
     log: Log, tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
