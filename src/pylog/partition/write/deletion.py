@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice, takewhile
+from itertools import islice
 
 from pylog.errors import Closed, DeliveryTimeout, TopicNotFound
 from pylog.interrupts import own
@@ -106,7 +106,7 @@ def files_before(names: list[str], offset: int) -> Iterator[str]:
     for at in segments.snapshots:
         if at < first and at != newest:
             yield file_name(at, SNAPSHOT)
-    for base in takewhile(first.__gt__, segments.bases):
+    for base in (base for base in segments.bases if base < first):
         yield from names_of(there, base)
     bases = set(segments.bases)
     for kind in SEGMENT_KINDS:
