@@ -356,7 +356,7 @@ def test_a_group_that_has_only_begun_is_listed_and_can_be_deleted() -> None:
     with machine.process().open_log(ROOT) as log:
         assert log.groups() == ["a", "b"]
         assert log.describe_group("b").partitions[TP].committed is not None
-        assert log.maintain(["t"]).partitions[-1].detail == "group 'b' has committed 0"
+        assert log.maintain(["t"]).partitions[-1].detail == "group 'b' has committed nothing"
         log.delete_group("b")
         with pytest.raises(GroupNotFound):
             log.describe_group("b")
@@ -376,7 +376,7 @@ def test_a_topic_that_no_group_reads_keeps_everything(tmpfs_dir: Path) -> None:
     with Log(tmpfs_dir / "log") as log:
         partition = consumed_topic(log)
         (done,) = log.maintain(["t"]).partitions
-        assert (done.detail, partition.earliest_offset) == ("no group of the topic has committed 0", 0)
+        assert (done.detail, partition.earliest_offset) == ("a group yet to come has committed nothing", 0)
         log.reset_offsets("g", "t", to="latest")
         log.maintain(["t"])
         assert partition.earliest_offset == 3

@@ -472,6 +472,26 @@ def test_a_segment_whose_sync_has_failed_is_copied_before_it_is_erased(directory
     assert problems(directory) == []
 
 
+def test_a_segment_that_cannot_be_copied_keeps_its_records_and_no_other_does(directory: Path) -> None:
+    """Its sync has failed, and its bytes are lost since they were searched."""
+    partition = open_partition(directory, segment_bytes=1024)
+    filled(directory).log.sync(60)
+    lost = partition.segments[1].base_offset
+    sync = partition.log.sync
+
+    def then_lost(end_offset: int) -> None:
+        sync(end_offset)
+        file_of(directory, lost, ".unsynced").touch()
+        flip(log_file(directory, lost), 66)
+
+    partition.log.sync = then_lost  # type: ignore[method-assign]
+    with pytest.raises(StorageError, match="could not be copied after a failed sync"):
+        erase_in(partition, b"k3")
+    bases = [segment.base_offset for segment in partition.segments]
+    assert [base for base in bases if b"value-3-" in log_file(directory, base).read_bytes()] == [lost]
+    assert not list(directory.glob("*.rewrite"))
+
+
 def test_segments_that_others_change_again_and_again_end_the_erasure_with_an_error(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from pylog.segment.naming import EPOCH_CHECKPOINT, file_name
 from pylog.segment.seal import encode
 from pylog.segment.swap_view import seen_through
 from pylog.storage import OsFileSystem, ReadableFile
-from tests.partition.logs import TP, cut, everything, file_of, log_file, one, open_partition
+from tests.partition.logs import TP, cut, everything, file_of, flip, log_file, one, open_partition
 from tests.storage.filesystems import Faulty, Killed, full
 
 
@@ -221,6 +221,32 @@ def test_a_lookup_by_time_skips_nothing_if_a_recovery_finishes_the_swap_meanwhil
     assert looking.hook is None
     assert found is not None
     assert found.offset == 1
+
+
+@pytest.mark.parametrize("wrong", ["missing", "damaged"])
+def test_verify_finds_what_is_wrong_although_a_writer_rolls_and_deletes_meanwhile(directory: Path, wrong: str) -> None:
+    filesystem = Watched()
+    partition = open_partition(directory)
+    for number in range(5):
+        partition.append([ProducerRecord(b"%d" % number * 50)], acks="all")
+        partition.log.roll()
+    if wrong == "missing":
+        for path in directory.glob(f"{2:020d}.*"):
+            path.unlink()
+    else:
+        flip(log_file(directory, 2), 66)
+
+    def change(path: str) -> None:
+        if path.endswith(f"{1:020d}.log"):
+            filesystem.hook = None
+            partition.append([ProducerRecord(b"last")], acks="all")
+            partition.log.roll()
+            partition.log.delete_before(1)
+
+    filesystem.hook = change
+    (problem,) = verify_partition(filesystem, str(directory), TP)
+    assert filesystem.hook is None
+    assert "offsets from 2 to 2: " in str(problem)
 
 
 @pytest.mark.parametrize(

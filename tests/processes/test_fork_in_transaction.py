@@ -113,8 +113,9 @@ def test_a_child_can_do_nothing_in_its_parents_transaction(tmp_log_dir: Path) ->
 
 
 @pytest.mark.parametrize("end", [Producer.commit_transaction, Producer.abort_transaction])
+@pytest.mark.parametrize("partitions", [1, PARTITIONS], ids=["one batch", "several"])
 def test_a_child_that_a_callback_forks_in_the_end_of_a_transaction_has_none(
-    tmp_log_dir: Path, end: Callable[[Producer], None]
+    tmp_log_dir: Path, partitions: int, end: Callable[[Producer], None]
 ) -> None:
     _, producer = opened(tmp_log_dir)
     producer.begin_transaction()
@@ -124,11 +125,14 @@ def test_a_child_that_a_callback_forks_in_the_end_of_a_transaction_has_none(
         if not child:
             child.append(os.fork())
 
-    for delivery in [producer.send(TOPIC, b"a", partition=number) for number in range(PARTITIONS)]:
+    for delivery in [producer.send(TOPIC, b"a", partition=number) for number in range(partitions)]:
         delivery.add_done_callback(fork)
-    refusals = [refusal_of(partial(end, producer)), refusal_of(producer.begin_transaction)]
-    if child == [0]:
-        os._exit(refusals[1] != ForkedHandle.__name__)
+    refusals: list[str] = []
+    try:
+        refusals += [refusal_of(partial(end, producer)), refusal_of(producer.begin_transaction)]
+    finally:
+        if child == [0]:
+            os._exit(refusals != [ForkedHandle.__name__] * 2)
     _, status = os.waitpid(child[0], 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert refusals == ["", ""]

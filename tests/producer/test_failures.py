@@ -463,10 +463,12 @@ def test_giving_up_waits_as_long_as_it_was_told_for_all_partitions_together() ->
         takes = [turn.take for turn in turns]
         for turn in turns:
             turn.take = held_by_another_thread  # type: ignore[assignment]
-        producer._sender.give_up(wait_s=30)
+        try:
+            producer._sender.give_up(wait_s=30)
+        finally:
+            for turn, take in zip(turns, takes, strict=True):
+                turn.take = take
         assert waits == [30, 0, 0]
-        for turn, take in zip(turns, takes, strict=True):
-            turn.take = take
 
 
 def test_a_flush_that_times_out_can_be_repeated() -> None:

@@ -116,10 +116,11 @@ def test_a_name_of_which_the_system_tells_nothing_is_not_taken_for_a_missing_one
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Callable[[str], bool]
 ) -> None:
     path = f"{tmp_path}/f"
-    for function in ("stat", "lstat"):
-        monkeypatch.setattr(os, function, refuse(errno.EIO))
-    with pytest.raises(StorageError, match=r"cannot inspect .*Input/output error") as caught:
-        look(path)
+    with monkeypatch.context() as refusing:
+        for function in ("stat", "lstat"):
+            refusing.setattr(os, function, refuse(errno.EIO))
+        with pytest.raises(StorageError, match=r"cannot inspect .*Input/output error") as caught:
+            look(path)
     assert (caught.value.path, caught.value.errno) == (path, errno.EIO)
 
 

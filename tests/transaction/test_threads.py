@@ -117,24 +117,30 @@ def test_what_is_visible_is_what_was_committed_while_another_thread_flushes(
     assert sorted(found) == sorted(committed), f"seed {seed}"
 
 
-def test_a_callback_does_not_wait_for_a_commit_that_waits_for_it(
-    log: Log, producer: Producer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("place", ["a callback", "a write"])
+def test_who_is_waited_for_does_not_wait_for_a_commit(
+    log: Log, producer: Producer, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    is_called_back, is_committing = threading.Event(), threading.Event()
+    """As a callback may, or a signal handler that interrupts a thread in a write."""
+    is_there, is_committing = threading.Event(), threading.Event()
     refusals: list[Callable[[], object]] = []
-    refuse_records = ProducerTransactions._refuse_records
+    refuse_records, append = ProducerTransactions._refuse_records, ProducerTransactions.append
 
     def then_told(self: ProducerTransactions) -> None:
         refuse_records(self)
         is_committing.set()
 
-    def called(_: Delivery) -> None:
-        is_called_back.set()
+    def called(_: Delivery | None = None) -> None:
+        is_there.set()
         assert is_committing.wait(60)
         for call in calls:
             with pytest.raises(InvalidTransactionState):
                 call()
             refusals.append(call)
+
+    def interrupted(self: ProducerTransactions, *arguments: Any) -> Any:
+        called()
+        return append(self, *arguments)
 
     calls: list[Callable[[], object]] = [
         producer.abort_transaction,
@@ -145,10 +151,14 @@ def test_a_callback_does_not_wait_for_a_commit_that_waits_for_it(
     ]
     monkeypatch.setattr(ProducerTransactions, "_refuse_records", then_told)
     producer.begin_transaction()
-    producer.send("t", b"T1", partition=0).add_done_callback(called)
+    delivery = producer.send("t", b"T1", partition=0)
+    if place == "a callback":
+        delivery.add_done_callback(called)
+    else:
+        monkeypatch.setattr(ProducerTransactions, "append", interrupted)
     threads = [threading.Thread(target=call, daemon=True) for call in (producer.flush, producer.commit_transaction)]
     threads[0].start()
-    assert is_called_back.wait(60)
+    assert is_there.wait(60)
     threads[1].start()
     for thread in threads:
         thread.join(60)
@@ -268,7 +278,7 @@ def test_the_partitions_of_a_topic_can_be_asked_for_outside_of_a_transaction(pro
 def test_a_thread_that_outlives_the_main_thread_can_commit(tmp_path: Path) -> None:
     program = f"""
 import threading
-from pylog import Delivery, Log, Producer, TopicPartition
+from pylog import Log, Producer
 
 def copy():
     threading.main_thread().join()

@@ -359,7 +359,7 @@ def _report(
 
 def _detail(plan: Plan, bounds: Bounds, target: Target) -> str:
     if plan.kept == NOT_CONSUMED:
-        return f"{bounds.held_by} has committed {bounds.consumed}"
+        return f"{bounds.held_by} has committed {bounds.consumed or 'nothing'}"
     if plan.kept == OPEN_TRANSACTION:
         return f"it begins at offset {bounds.stable_end}"
     if plan.kept == IN_THE_FUTURE and plan.kept_at is not None:

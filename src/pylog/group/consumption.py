@@ -48,7 +48,7 @@ class Consumption:
         commits = self._groups.offsets.settled_in(topic)
         groups = sorted(members_of.union(commits))
         if not groups:
-            return Consumed(0, "no group of the topic")
+            return Consumed(0, "a group yet to come")
         for group in groups:
             committed = commits.get(group, {}).get(partition.topic_partition)
             is_of_it = committed is not None and committed.topic_id in ("", partition.topic_id)

@@ -106,7 +106,8 @@ class StateFile:
             if raw == before:
                 break  # else it was published twice during this read
         else:
-            raise StorageError(f"the state of a group was published twice during each of {_READS_MAX} reads; try again")
+            path = self._file.path
+            raise StorageError(f"{path} was published twice during each of {_READS_MAX} reads; try again", path=path)
         self._slot = slot
         self._group = group if group is not None else Group(0 if slot is None else slot.generation)
         self._raw = raw  # last: after an exception before this, it is read again

@@ -274,6 +274,10 @@ class IncompleteBatches:
             self._used_now += 1
         return max(self._used_before, self._used_now, len(self.waiting) + 1)
 
+    def buffers(self) -> set[PartitionBuffer]:
+        """Of all of it."""
+        return {*self.batches.values(), *self.waiting}
+
     def buffered_bytes(self) -> int:
         """Encoded records that are not in the log yet."""
         return sum(batch.buffered_bytes() for batch in list(self.batches))

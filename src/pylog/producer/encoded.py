@@ -152,7 +152,7 @@ class _NothingBuffered:
     def flush_rest(self) -> None:
         pass
 
-    def is_calling_back(self) -> bool:
+    def is_waited_for(self) -> bool:
         return False
 
     def give_up(self, reason: object = None, wait_s: float = 0.0) -> None:

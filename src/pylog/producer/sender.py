@@ -164,9 +164,9 @@ class Sender:
         """The batches that are not in the log yet."""
         return [batch for batch in list(self._incomplete.batches) if batch.state < APPENDED]
 
-    def is_calling_back(self) -> bool:
-        """Whether this thread runs callbacks, which others may wait for."""
-        return any(buffer.calling.is_mine() for buffer in set(self._incomplete.batches.values()))
+    def is_waited_for(self) -> bool:
+        """Whether others may wait for this thread: it runs callbacks, or a signal handler has interrupted it in a write."""
+        return any(buffer.calling.is_mine() or buffer.writing.is_mine() for buffer in self._incomplete.buffers())
 
     def give_up(self, reason: Callable[[], PylogError] | None = None, wait_s: float = 0.0) -> None:
         """Fail every batch that is not in the log.

@@ -358,10 +358,9 @@ class ProducerTransactions:
             self._decided = outcome
         sender.forget_identity()
         self._finish()
-        if self.state in (
-            State.IN_TRANSACTION,
-            State.COMMITTING,
-        ):  # else it is fenced, or in a child forked by a callback
+        if self.state is State.FORKED:  # by a callback: the transaction is the parent's
+            raise refused(self._transactional_id, self.state, "commit_transaction or abort_transaction")
+        if self.state is not State.FENCED:
             self.state = State.READY
         self._reset()
         self._offsets.clear()
@@ -382,14 +381,14 @@ class ProducerTransactions:
 
     @contextmanager
     def _turn(self, call: str, sender: Sender) -> Iterator[None]:
-        """One call at a time. A callback, or a signal handler, does not wait: the other call may wait for it."""
+        """One call at a time. Who may be waited for by the other call, as in a callback, does not wait."""
         calls = self._calls
         if calls.is_mine():
             raise nested(self._transactional_id, self.state, call)
         try:
-            if not calls.take(not sender.is_calling_back()):
+            if not calls.take(not sender.is_waited_for()):
                 raise nested(self._transactional_id, self.state, call)
-            yield
+            yield  # an exception of a signal handler in contextlib itself keeps the turn until its traceback is freed
         except own(ProducerFenced):
             self.state = State.FENCED
             raise

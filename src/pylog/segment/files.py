@@ -110,6 +110,9 @@ class SegmentFiles(NamedTuple):
                     expected=next_offset,
                 )
             target.sync()
+        except own(StorageError):
+            self.filesystem.remove(path + REWRITE)  # the disk may be full of it
+            raise
         finally:
             source.close()
             target.close()

@@ -45,8 +45,9 @@ def compact(log: PartitionLog, options: CompactionOptions | None = None) -> Comp
     """Compact what is closed, durable and old enough, whatever share of it is dirty. Durable on return.
 
     What could not be done is in the report, with the reason. ``ReadOnlyLog``, ``DeliveryTimeout`` if the partition's lock is
-    not free in time, ``SegmentsChanged`` if others have deleted what was read, ``StorageError`` if the disk refuses,
-    ``TopicNotFound`` if the partition is gone, ``CorruptRecord`` for damage: then the damaged segment stays.
+    not free in time, ``SegmentsChanged`` if others have deleted what was read, ``StorageError`` if the disk refuses, or has
+    lost a segment whose sync had failed, ``TopicNotFound`` if the partition is gone, ``CorruptRecord`` for damage: then the
+    damaged segment stays.
     """
     writer = log.writable()
     directory = log.directory

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pylog.codec.batch import BatchView
 from pylog.codec.without_keys import Split, may_hold, split
-from pylog.errors import CorruptRecord, ForkedHandle, MissingCodec, PylogError, StorageError
+from pylog.errors import CorruptRecord, ForkedHandle, MissingCodec, PylogError, StorageError, StorageFull
 from pylog.index import AbortedTransaction
 from pylog.interrupts import own
 from pylog.limits import DEFAULT_TIMEOUT_MS
@@ -197,7 +197,13 @@ class _Erasure:
 
     def _rewrite(self, segment: _Segment, keys: frozenset[bytes], report: ErasedPartition) -> ErasedPartition:
         directory, end = self._directory, report.end_offset
-        self._log.writable().copy_if_sync_failed(segment.base, DEFAULT_TIMEOUT_MS)
+        try:
+            self._log.writable().copy_if_sync_failed(segment.base, DEFAULT_TIMEOUT_MS)
+        except own(StorageFull):
+            raise
+        except own(StorageError) as error:  # its bytes are lost
+            self._unread = self._unread or error
+            return report
         records = 0
         with closing(CleanedSegment(directory, segment.base, directory.settings(), self._check_process)) as copy:
             try:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pylog.codec.format import INT32_MAX, INT64_MIN
 from pylog.errors import FormatVersionError, StorageError
-from pylog.interrupts import own
+from pylog.interrupts import own, suppress
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import FILE_BYTES, CommitState, latest
 from pylog.partition.directory import boot_of, home_of, segments_in
@@ -71,6 +71,7 @@ class _PartitionCheck:
     _state: CommitState | None = None
     _is_of_this_boot: bool = False
     _segments: Segments = field(default_factory=lambda: Segments(()))
+    _sizes: dict[int, int] = field(default_factory=dict)
     _expected: int | None = None
     _ended_early: bool = False
     _is_last: bool = False
@@ -95,16 +96,17 @@ class _PartitionCheck:
             if self._is_of_this_boot:
                 segments = segments.up_to(self._state.active_base)
         self._segments = segments
+        self._sizes = self._sizes_of(segments.bases)
         yield from self._history.read_files(self._unsynced_snapshots())
         yield from self._check_beginning(segments)
         for base in segments.bases:
             if self._ended_early:
                 self._add_unfinished(base)
                 continue
-            yield from self._unless_replaced(self._check_base(base))
+            yield from self._unless_replaced(base, self._check_base(base))
             if not self._ended_early:
                 self._is_last = segments.after(base) is None
-                yield from self._unless_replaced(self._check_segment(base, segments.after(base)))
+                yield from self._unless_replaced(base, self._check_segment(base, segments.after(base)))
         yield from self._check_end()
         yield from self._history.producer_ids.result()
         if self._is_kafka or self._state is None:
@@ -236,28 +238,45 @@ class _PartitionCheck:
         problem = f"the file has {end} bytes, a segment has at most {INT32_MAX}; it was not looked into"
         return Finding("segment", file_path(self._directory, base, LOG), INT32_MAX, base, following, problem)
 
-    def _unless_replaced(self, findings: Iterator[Finding]) -> Iterator[Finding]:
-        """None of them if the first one is of segments that were replaced: then nothing is known of what is before the next."""
+    def _unless_replaced(self, base: int, findings: Iterator[Finding]) -> Iterator[Finding]:
+        """None of them if the segment was replaced: then nothing is known of what is before the next."""
         first = next(findings, None)
-        if first is not None and self._is_replaced(first):
+        if first is not None and self._is_replaced(base, first):
             self._expected, self._ended_early = None, False
             self._history.forget()
         elif first is not None:
             yield first
             yield from findings
 
-    def _is_replaced(self, finding: Finding) -> bool:
-        """Whether compaction or a copy has changed segments since they were listed: then a finding may be of two files."""
+    def _is_replaced(self, base: int, finding: Finding) -> bool:
+        """Whether a segment, or one beside it, is another file since they were listed: then a finding may be of two files.
+
+        Compaction and erasing replace segments. A roll changes the list too, but no segment before it.
+        """
         state, now = self._state, None if self._is_kafka else self._published()
-        return (
-            self._is_of_this_boot
-            and state is not None
-            and now is not None
-            and now.boot == state.boot
-            and now.segments_version != state.segments_version
-            and finding.end_offset is not None
-            and finding.end_offset <= state.active_base
-        )
+        if (
+            not self._is_of_this_boot
+            or state is None
+            or now is None
+            or now.boot != state.boot
+            or now.segments_version == state.segments_version
+            or finding.end_offset is None
+            or finding.end_offset > state.active_base
+        ):
+            return False
+        listed = self._segments.since(now.log_start_offset)
+        there = segments_in(self._filesystem, self._directory).since(now.log_start_offset)
+        if base not in listed.bases or _beside(base, there) != _beside(base, listed):
+            return True
+        closed = [at for at in _beside(base, listed) if at <= base]
+        return self._sizes_of(closed) != {at: self._sizes.get(at) for at in closed}
+
+    def _sizes_of(self, bases: Iterable[int]) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for base in bases:
+            with suppress(FileNotFoundError):  # it is being replaced, or was deleted
+                found[base] = self._filesystem.size(file_path(self._directory, base, LOG))
+        return found
 
     def _was_deleted(self, base: int, following: int | None) -> bool:
         """Whether a segment that was there a moment ago was deleted in order: the log start is after it now."""
@@ -291,3 +310,8 @@ class _PartitionCheck:
             yield Finding(
                 "slots", f"{self._directory}/{COMMIT_SLOTS}", 0, min(end, state.log_end_offset), None, problem
             )
+
+
+def _beside(base: int, segments: Segments) -> list[int]:
+    """The segment before, this one and the next one."""
+    return [at for at in (segments.floor(base - 1), segments.floor(base), segments.after(base)) if at is not None]
