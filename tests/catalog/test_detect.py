@@ -76,6 +76,7 @@ def test_a_directory_that_cannot_be_looked_into_hides_no_other(root: Path) -> No
 
     without(root, ".pylog")
     (root / "s-0").mkdir()
+    (root / "r-0").write_text("a file")
     with pytest.raises(CorruptSegment) as caught:
         Log(root, filesystem=Denied())
     assert caught.value.trace == f"{root}/t-0/.commit"

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
+import pytest
+
+from pylog import Log, ProducerRecord
 from pylog.cleaner.bound import Candidate, Part, shared
+from pylog.cleaner.cleaner import Cleaner
+from pylog.errors import StorageError
 from pylog.model import TopicPartition
+from tests.system import fail
 
 A, B, C = (TopicPartition(name, 0) for name in "abc")
 
@@ -59,3 +66,15 @@ def test_no_more_goes_than_must_and_never_past_what_stays(seed: int) -> None:
             assert all(last.appended_ms <= c.appended_ms for c in stay)
         else:
             assert total <= max_bytes or not stay
+
+
+def test_a_record_that_begins_a_segment_is_in_although_retention_fails_after_it(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Cleaner, "after_roll", lambda *_: fail(StorageError("the disk refuses", path="x")))
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t", segment_bytes=1024, retention_bytes=1024)
+        partition = log.partition("t", 0)
+        offsets = [partition.append([ProducerRecord(bytes(500))], acks=1).base_offset for _ in range(4)]
+        assert (offsets, partition.latest_offset) == ([0, 1, 2, 3], 4)
+    assert "what retention does is left to the next roll: the disk refuses" in caplog.text

@@ -382,6 +382,15 @@ def test_a_topic_that_no_group_reads_keeps_everything(tmpfs_dir: Path) -> None:
         assert partition.earliest_offset == 3
 
 
+def test_a_group_of_another_topic_lets_nothing_go(tmpfs_dir: Path) -> None:
+    with Log(tmpfs_dir / "log") as log:
+        partition = consumed_topic(log)
+        topic_of(log, "u").append([ProducerRecord(b"v")])
+        log.reset_offsets("g", "u", to="latest")
+        (done,) = log.maintain(["t"]).partitions
+        assert (done.detail, partition.earliest_offset) == ("a group yet to come has committed nothing", 0)
+
+
 def test_a_group_whose_files_cannot_be_read_may_read_every_topic(tmpfs_dir: Path) -> None:
     """Whether it has members, and what they read, is not known: so it holds what it has not committed."""
     with Log(tmpfs_dir / "log") as log:

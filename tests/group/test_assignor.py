@@ -139,6 +139,15 @@ def test_round_robin_deals_over_topics() -> None:
     assert target == {"x": (TopicPartition("a", 0), TopicPartition("b", 1)), "y": (TopicPartition("b", 0),)}
 
 
+def test_round_robin_passes_those_that_do_not_want_the_topic() -> None:
+    members = {"x": Share(["a"]), "y": Share(["b"]), "z": Share(["a", "b"])}
+    assert assign_round_robin({"a": 2, "b": 3}, members) == {
+        "x": (TopicPartition("a", 0),),
+        "y": (TopicPartition("b", 0), TopicPartition("b", 2)),
+        "z": (TopicPartition("a", 1), TopicPartition("b", 1)),
+    }
+
+
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_a_topic_that_no_member_wants_goes_to_nobody(name: str) -> None:
     """The last member that wanted it may have left, while the group still knows the topic."""

@@ -6,6 +6,8 @@ import contextlib
 import errno
 import os
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from tests.partition.logs import (
     marker,
     one,
     open_partition,
+    problems,
 )
 from tests.storage.filesystems import Faulty, Killed, Nth, OtherBoot, full, io_error, nothing
 from tests.system import fail
@@ -61,6 +64,16 @@ def assert_durable(directory: Path, filesystem: Faulty) -> None:
     """Every log file that stands in the directory has been synced since it was last written."""
     unsynced = [path for path in directory.glob("*.log") if os.stat(path).st_ino in filesystem.unsynced]
     assert unsynced == []
+
+
+Inode = Callable[[Path], int]
+
+
+@pytest.fixture
+def inode_of() -> Iterator[Inode]:
+    """The number of a file. It stays open, so no other file gets the number."""
+    with ExitStack() as kept:
+        yield lambda path: os.fstat(kept.enter_context(path.open("rb")).fileno()).st_ino
 
 
 def syncs_per_file(filesystem: Faulty) -> dict[int, int]:
@@ -207,7 +220,9 @@ def test_a_writer_killed_in_a_rewrite_does_not_lead_others_astray(directory: Pat
     assert [value for _, value in everything(open_partition(directory))] == [b"a", b"b", b"c"]
 
 
-def test_a_failed_sync_is_distrusted_by_other_processes_until_the_segment_was_copied(directory: Path) -> None:
+def test_a_failed_sync_is_distrusted_by_other_processes_until_the_segment_was_copied(
+    directory: Path, inode_of: Inode
+) -> None:
     """The system reports the failure once: whoever opens the file afterwards would sync it without an error."""
     failing, filesystem = Faulty(), Faulty()
     first, second = open_partition(directory, failing), open_partition(directory, filesystem)
@@ -215,7 +230,7 @@ def test_a_failed_sync_is_distrusted_by_other_processes_until_the_segment_was_co
     failing.hook = sync_fails(0, for_ever=True, suffix="").hook
     with pytest.raises(OutcomeUnknown):
         first.append(one("b"), acks="all")  # neither the file nor its copy
-    suspect = os.stat(log_file(directory)).st_ino
+    suspect = inode_of(log_file(directory))
     filesystem.synced_inodes.clear()
     second.append(one("c"), acks="all")
     assert suspect not in syncs_per_file(filesystem)
@@ -226,12 +241,14 @@ def test_a_failed_sync_is_distrusted_by_other_processes_until_the_segment_was_co
     assert [path.name for path in directory.glob("*.unsynced")] == []
 
 
-def test_a_closed_segment_that_another_process_could_not_sync_is_copied_and_not_synced_again(directory: Path) -> None:
+def test_a_closed_segment_that_another_process_could_not_sync_is_copied_and_not_synced_again(
+    directory: Path, inode_of: Inode
+) -> None:
     failing, filesystem = Faulty(), Faulty()
     first, second = open_partition(directory, failing), open_partition(directory, filesystem)
     first.append(one("a"), acks=1)
     first.log.roll()
-    suspect = os.stat(log_file(directory)).st_ino
+    suspect = inode_of(log_file(directory))
     failing.hook = sync_fails(0, for_ever=True, suffix="").hook
     with pytest.raises(OutcomeUnknown):
         first.append(one("b"), acks="all")  # neither the file nor its copy
@@ -270,13 +287,15 @@ def test_slots_that_are_spoiled_during_a_sync_take_nothing_back(directory: Path)
         assert [value for _, value in everything(after)] == [b"a", b"b"]
 
 
-def test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_again(directory: Path) -> None:
+def test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_again(
+    directory: Path, inode_of: Inode
+) -> None:
     failing, filesystem = Faulty(), Faulty()
     first, second = open_partition(directory, failing), open_partition(directory, filesystem)
     first.append(one("a"), acks="all")
     second.append(one("b"), acks="all")
     failing.hook = sync_fails(0, for_ever=True, suffix="").hook
-    suspect = os.stat(log_file(directory)).st_ino
+    suspect = inode_of(log_file(directory))
     published, late = second.log.writer.publish_durable, []
 
     def publish(*arguments: Any) -> bool:
@@ -341,11 +360,11 @@ def test_who_opens_the_old_file_in_the_midst_of_a_rewrite_is_told_when_the_new_o
     assert [value for _, value in everything(second)] == [b"a", b"b", b"c"]
 
 
-def test_a_disk_that_takes_no_marker_either_is_distrusted_here(directory: Path) -> None:
+def test_a_disk_that_takes_no_marker_either_is_distrusted_here(directory: Path, inode_of: Inode) -> None:
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     partition.append(one("a"), acks="all")
-    suspect = os.stat(log_file(directory)).st_ino
+    suspect = inode_of(log_file(directory))
     fails = sync_fails(0, for_ever=True, suffix="").hook
 
     def hook(operation: str, path: str) -> None:
@@ -708,3 +727,21 @@ def test_a_record_that_a_failed_sync_of_another_process_took_back_is_of_unknown_
     monkeypatch.setattr(partition.log, "sync", cut)
     with pytest.raises(OutcomeUnknown, match="cut again by a failed sync"):
         partition.append(one("x"))
+
+
+def test_ctrl_c_in_an_append_leaves_what_a_kill_would_leave(directory: Path) -> None:
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem)
+    partition.append(one("a"), acks=1)
+
+    def interrupt(operation: str, path: str) -> None:
+        if operation == "wrote" and path.endswith(".log"):
+            raise KeyboardInterrupt
+
+    filesystem.hook = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        partition.append(one("b"), acks=1)
+    filesystem.hook = nothing
+    partition.append(one("c"), acks=1)
+    assert [record.value for record in partition.scan()] == [b"a", b"b", b"c"]  # what was whole is taken in
+    assert problems(directory) == []

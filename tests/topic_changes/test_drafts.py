@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pylog import Log
-from pylog.catalog.changes import TopicChange
+from pylog.catalog.changes import TopicChange, write_draft
 from pylog.errors import ConfigError, LogLocked, LogNotFound, TopicChanged
 from pylog.manager.changes import changes_of
 from pylog.storage import OsFileSystem
@@ -88,6 +88,38 @@ def test_a_log_that_is_removed_while_it_finishes_a_change_is_not_there(tmp_log_d
     filesystem.hook = remove
     with pytest.raises(LogNotFound, match="no longer exists"):
         Log(tmp_log_dir, filesystem=filesystem)
+
+
+def test_a_change_that_died_when_it_had_published_the_topic_is_finished(tmp_log_dir: Path) -> None:
+    decided(tmp_log_dir)
+    filesystem = Faulty()
+
+    def die(operation: str, path: str) -> None:
+        if operation == "remove" and path.endswith("old.moved"):
+            raise full(path)
+
+    filesystem.hook = die
+    with Log(tmp_log_dir, filesystem=filesystem) as log:
+        assert values(log, "new") == ALL
+    topics = tmp_log_dir / ".pylog/topics"
+    assert (topics / "old.moved").exists()
+    with Log(tmp_log_dir) as log:
+        assert values(log, "new") == ALL
+    assert {path.name for path in topics.iterdir()} == {"new.json", "__consumer_offsets.json"}
+
+
+def test_what_a_change_that_died_before_its_decision_has_written_goes_with_the_next_one(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        fill(log)
+        before = log.describe_topic("old")
+        layout = log.manager.layout
+        write_draft(OsFileSystem(), layout, TopicChange(before, before._replace(name="new"), False, []))
+        assert Path(layout.draft("old")).exists()
+        log.rename_topic("old", "newer")
+        assert {path.name for path in (tmp_log_dir / ".pylog/topics").iterdir()} == {
+            "newer.json",
+            "__consumer_offsets.json",
+        }
 
 
 @pytest.mark.parametrize("name", ["new", "NEW", "older"])
