@@ -745,3 +745,20 @@ def test_ctrl_c_in_an_append_leaves_what_a_kill_would_leave(directory: Path) -> 
     partition.append(one("c"), acks=1)
     assert [record.value for record in partition.scan()] == [b"a", b"b", b"c"]  # what was whole is taken in
     assert problems(directory) == []
+
+
+def test_a_failed_append_that_cannot_be_taken_back_may_be_in_the_log(directory: Path) -> None:
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem)
+    partition.append(one("a"), acks=1)
+
+    def refuse(operation: str, path: str) -> None:
+        if path.endswith(".log") and operation in ("wrote", "truncate"):
+            raise io_error(path)
+
+    filesystem.hook = refuse
+    with pytest.raises(OutcomeUnknown, match="could not be taken back"):
+        partition.append(one("b"), acks=1)
+    filesystem.hook = nothing
+    assert partition.append(one("c"), acks=1).base_offset == 2
+    assert [record.value for record in partition.scan()] == [b"a", b"b", b"c"]

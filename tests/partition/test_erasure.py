@@ -37,7 +37,7 @@ from pylog.testing.manual_clock import ManualClock
 from tests.codec.reference import scan_headers
 from tests.partition.logs import START_MS, file_of, flip, log_file, marker, open_partition, problems, topic_of
 from tests.partition.test_compaction import KEYS, RETENTION_MS, Batch, Model, Sent, end_transaction, found, send
-from tests.storage.filesystems import Faulty, OtherBoot, StandIn, full
+from tests.storage.filesystems import Faulty, OtherBoot, StandIn, full, nothing
 
 NAMED = [key for key in KEYS if key is not None]
 
@@ -490,6 +490,27 @@ def test_a_segment_that_cannot_be_copied_keeps_its_records_and_no_other_does(dir
     bases = [segment.base_offset for segment in partition.segments]
     assert [base for base in bases if b"value-3-" in log_file(directory, base).read_bytes()] == [lost]
     assert not list(directory.glob("*.rewrite"))
+
+
+def test_a_disk_too_full_to_copy_a_segment_ends_the_erasure(directory: Path) -> None:
+    filesystem = Faulty()
+    partition = open_partition(directory, filesystem, segment_bytes=1024)
+    filled(directory).log.sync(60)
+    marked = partition.segments[1].base_offset
+    file_of(directory, marked, ".unsynced").touch()
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "pwrite" and path.endswith(".rewrite"):
+            raise full(path)
+
+    filesystem.hook = refuse
+    with pytest.raises(StorageFull):
+        erase_in(partition, b"k3")
+    assert not list(directory.glob("*.rewrite"))
+    assert b"value-3-" in log_file(directory, marked).read_bytes()
+    filesystem.hook = nothing
+    erase_in(partition, b"k3")
+    assert b"value-3-" not in bytes_in(directory)
 
 
 def test_segments_that_others_change_again_and_again_end_the_erasure_with_an_error(

@@ -122,6 +122,17 @@ def test_what_a_change_that_died_before_its_decision_has_written_goes_with_the_n
         }
 
 
+def test_the_draft_of_a_change_that_was_decided_stays_until_it_is_finished(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        fill(log)
+        before = log.describe_topic("old")
+        change = TopicChange(before, before._replace(name="new"), False, [])
+        log.manager.writable_catalog().locked(lambda: changes_of(log.manager, 1).decide(change))
+        changes_of(log.manager, 1).drop_drafts()
+    with Log(tmp_log_dir) as log:
+        assert values(log, "new") == ALL
+
+
 @pytest.mark.parametrize("name", ["new", "NEW", "older"])
 def test_names_of_a_change_that_cannot_be_finished_are_not_given_away(tmp_log_dir: Path, name: str) -> None:
     """A topic of the new name was restored from a copy. Another topic can be created."""
