@@ -202,6 +202,17 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "verify drops what it has found whenever the list of segments has changed",
+        "partition/verify/partition.py",
+        "        closed = [at for at in _beside(base, listed) if at <= base]\n"
+        "        return self._sizes_of(closed) != {at: self._sizes.get(at) for at in closed}\n",
+        "        return True\n",
+        "damage in a log in use is not told: a roll changes the list",
+        (
+            "tests/partition/test_swap_failures.py::test_verify_finds_what_is_wrong_although_a_writer_rolls_and_deletes_meanwhile",
+        ),
+    ),
+    Mutant(
         "a batch of others that is half taken in counts as known",
         "partition/write/log_end.py",
         "        known, self._state = self._state, None  # an exception",
