@@ -413,7 +413,7 @@ def test_what_is_damaged_after_the_search_is_told_and_the_rest_is_erased(
     append = partition.log.append_records
 
     def then_damage(*args: Any, **options: Any) -> AppendResult:
-        flip(Path(damaged.path), damaged.size_bytes - 10)  # behind records that are to be erased
+        flip(Path(damaged.path), damaged.size_bytes - 10)  # after records that are to be erased
         return append(*args, **options)
 
     monkeypatch.setattr(partition.log, "append_records", then_damage)

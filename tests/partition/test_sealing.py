@@ -321,7 +321,7 @@ def test_a_seal_whose_segment_is_removed_meanwhile_does_not_stay(tmp_path: Path)
 
 @pytest.mark.parametrize("lost", ["slots", "boot", "roll"])
 def test_a_segment_that_may_be_another_when_its_seal_is_made_gets_none(tmp_path: Path, lost: str) -> None:
-    """Slots that say nothing, or of another boot: a recovery may cut the log, and close the segment anew."""
+    """Slots that say nothing, or of another boot: a recovery may cut the log, and close the segment again."""
     directory, filesystem = tmp_path / "t-0", Faulty()
     partition = open_partition(directory, filesystem)
     partition.append(one("x"), acks=1)

@@ -367,7 +367,7 @@ def test_a_topic_that_has_the_old_name_again_keeps_its_directories(
 
 
 def test_a_partition_whose_directory_a_killed_change_has_moved_is_of_a_topic_that_changes(tmp_log_dir: Path) -> None:
-    """It is not deleted: whoever tries again finds the topic, once the change is completed."""
+    """It is not deleted: the next call finds the topic, once the change is completed."""
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
         fill(log)
         partition, before = other.partition("old", 0), log.describe_topic("old")

@@ -74,7 +74,7 @@ class OffsetsPartition:
         ended = self.pending.of_producer(header.producer_id, header.producer_epoch)
         if not ended or header.count == 0:
             return
-        kind = read_marker(view).type  # which the reader of the segment has read: it refuses what is no marker
+        kind = read_marker(view).type  # the reader of the segment has refused what is no marker
         for transaction in ended if kind in (ControlType.COMMIT, ControlType.ABORT) else ():
             self.end(transaction, committed=kind is ControlType.COMMIT)
 

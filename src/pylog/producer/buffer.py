@@ -275,7 +275,7 @@ class IncompleteBatches:
         return max(self._used_before, self._used_now, len(self.waiting) + 1)
 
     def buffers(self) -> set[PartitionBuffer]:
-        """Of all of it."""
+        """The buffers of all unfinished batches."""
         return {*self.batches.values(), *self.waiting}
 
     def buffered_bytes(self) -> int:

@@ -381,7 +381,7 @@ class ProducerTransactions:
 
     @contextmanager
     def _turn(self, call: str, sender: Sender) -> Iterator[None]:
-        """One call at a time. Who may be waited for by the other call, as in a callback, does not wait."""
+        """One call at a time. A thread that the other call may wait for, as in a callback, is refused instead of waiting."""
         calls = self._calls
         if calls.is_mine():
             raise nested(self._transactional_id, self.state, call)

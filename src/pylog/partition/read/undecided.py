@@ -133,5 +133,5 @@ def _first_offset(transaction: OpenTransaction) -> int:
 
 
 def _type_of(view: BatchView) -> ControlType | None:
-    """None if compaction has emptied it. The reader of its segment hands out no malformed one."""
+    """None if compaction has emptied it. The reader of its segment refuses a malformed one."""
     return read_marker(view).type if view.header.count > 0 else None
