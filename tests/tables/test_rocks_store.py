@@ -135,11 +135,14 @@ db.close()
         assert dict(table.items()) == scan(topic)
 
 
-def test_a_table_is_not_saved_in_its_log(topic: Log, tmp_path: Path) -> None:
-    for inside in (topic.path, topic.path / "t-0", topic.path / "table"):
-        with pytest.raises(ConfigError, match="outside"):
-            opened(topic, inside)
-        assert not (inside / "table.lock").exists()
+def test_a_table_is_not_saved_in_its_log(topic: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(topic.path.parent)
+    with Log(topic.path.name) as named_shortly:
+        for inside in (topic.path, topic.path / "t-0", topic.path / "table", Path(topic.path.name, "table")):
+            for log in (topic, named_shortly):
+                with pytest.raises(ConfigError, match="outside"):
+                    opened(log, inside)
+            assert not (inside / "table.lock").exists()
 
 
 @pytest.mark.processes

@@ -112,10 +112,10 @@ def table(
     else:
         manager.describe_topic(topic)
     place = _absolute(manager.filesystem, directory)
-    if place is not None and f"{place}/".startswith(f"{manager.path}/"):
+    if place is not None and f"{place}/".startswith(f"{manager.layout.root}/"):
         raise ConfigError(
-            f"directory={place!r} is in the log {manager.path!r}: choose one outside of it",
-            option="directory", value=place, path=manager.path,
+            f"directory={place!r} is in the log {manager.layout.root!r}: choose one outside of it",
+            option="directory", value=place, path=manager.layout.root,
         )  # fmt: skip
     if store == ROCKSDICT and place is None:
         raise ConfigError("store='rocksdict' needs a directory=", option="directory")
