@@ -60,7 +60,7 @@ def laid_out(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def answers(partition: Partition, wanted: list[int] = WANTED) -> list[int | None]:
     found = [partition.offset_for_time(at) for at in wanted]
-    partition.close()
+    partition.log.close()
     return [None if one is None else one.offset for one in found]
 
 

@@ -45,6 +45,13 @@ START_MS = 1_700_000_000_000
 TP = TopicPartition("t", 0)
 
 
+class OwnPartition(Partition):
+    """A partition that no ``Log`` closes."""
+
+    def close(self) -> None:
+        self.log.close()
+
+
 def open_partition(
     directory: Path | str,
     filesystem: FileSystem | None = None,
@@ -56,7 +63,7 @@ def open_partition(
     topic_id: str = "id",
     number: int = 0,
     **changes: Any,
-) -> Partition:
+) -> OwnPartition:
     """A handle on the partition in ``directory``, which is laid out first if it is not there."""
     filesystem = filesystem or OsFileSystem()
     settings = config or TopicConfig(**changes)
@@ -74,10 +81,10 @@ def open_partition(
     return partition_in(there, topic_id=topic_id, read_only=read_only)
 
 
-def partition_in(directory: PartitionDirectory, *, topic_id: str = "id", read_only: bool = False) -> Partition:
+def partition_in(directory: PartitionDirectory, *, topic_id: str = "id", read_only: bool = False) -> OwnPartition:
     """A handle without a ``Log`` around it."""
     why = "it was opened with read_only=True" if read_only else None
-    return Partition(
+    return OwnPartition(
         PartitionLog(
             directory,
             topic_id=topic_id,

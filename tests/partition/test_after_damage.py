@@ -98,7 +98,7 @@ def test_an_active_segment_is_read_on_after_each_damaged_batch(directory: Path, 
 def test_a_closed_segment_is_read_on_after_damage_and_the_next_one_after_it(
     directory: Path, lost: set[int], is_sealed: bool
 ) -> None:
-    filled(directory, closed=True).close()
+    filled(directory, closed=True).log.close()
     found = places(directory)
     for number in lost:
         flip(log_file(directory), found[number] + IN_THE_RECORDS)
@@ -130,7 +130,7 @@ def test_a_batch_inside_of_a_damaged_record_is_not_read_if_nothing_continues_it(
 
 
 def test_a_segment_that_looks_like_too_many_batches_is_left_for_the_next_one(directory: Path) -> None:
-    filled(directory, closed=True, values={3: headers_that_claim_everything(2_000)}).close()
+    filled(directory, closed=True, values={3: headers_that_claim_everything(2_000)}).log.close()
     flip(log_file(directory), places(directory)[3] + LENGTH_POSITION + 3)
     file_of(directory, 0, ".seal").unlink()  # it has the place of each batch
     partition = open_partition(directory, read_only=True)
@@ -138,7 +138,7 @@ def test_a_segment_that_looks_like_too_many_batches_is_left_for_the_next_one(dir
 
 
 def test_after_a_segment_that_has_only_a_name_the_next_one_is_read(directory: Path) -> None:
-    filled(directory, closed=True).close()
+    filled(directory, closed=True).log.close()
     log_file(directory).unlink()
     log_file(directory).symlink_to(directory / "nowhere")
     partition = open_partition(directory, read_only=True)

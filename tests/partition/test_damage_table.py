@@ -52,7 +52,7 @@ def lay_out(directory: Path, *, durable: bool) -> None:
         )
     if durable:
         partition.log.sync(RECORDS)
-    partition.close()
+    partition.log.close()
 
 
 def open_again(directory: Path, boot: int, *, read_only: bool = False) -> Partition:
@@ -389,10 +389,10 @@ def test_a_writer_recovers_what_is_whole_and_goes_on(row: Disaster, directory: P
     appended = append_encoded(partition, batch(b"v%d" % row.end, timestamp_ms=START_MS + row.end))
     assert appended == row.end
     expect(partition, row.end + 1, row.unreadable)
-    partition.close()
+    partition.log.close()
     again = open_again(directory, row.boot)
     expect(again, row.end + 1, row.unreadable)
-    again.close()
+    again.log.close()
     if row.indexes and not row.unreadable:
         assert_indexes_follow_from_the_log(directory, INTERVAL_BYTES, active_base=active_base(directory))
 
@@ -405,7 +405,7 @@ def expect_seen(row: Disaster, partition: Partition) -> None:
             everything(partition)
     else:
         expect(partition, end, row.unreadable)
-    partition.close()
+    partition.log.close()
 
 
 @pytest.mark.parametrize("row", rows("h"))

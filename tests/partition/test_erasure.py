@@ -369,7 +369,7 @@ def test_a_key_that_comes_after_the_search_is_not_said_to_be_gone(
 @pytest.mark.parametrize("operation", ["pwrite", "sync"])
 def test_a_full_disk_leaves_whole_segments_and_no_copies(tmp_path: Path, operation: str) -> None:
     directory, filesystem = tmp_path / "t-0", Faulty()
-    filled(directory).close()
+    filled(directory).log.close()
     partition = open_partition(directory, filesystem, segment_bytes=1024)
     failures = []
 
@@ -391,7 +391,7 @@ def test_a_full_disk_leaves_whole_segments_and_no_copies(tmp_path: Path, operati
 
 def test_a_child_that_a_signal_handler_forks_does_not_continue(tmp_path: Path) -> None:
     directory, filesystem = tmp_path / "t-0", Faulty()
-    filled(directory).close()
+    filled(directory).log.close()
     partition = open_partition(directory, filesystem, segment_bytes=1024)
     child = iter([filesystem.process_id() + 1])
 
@@ -427,7 +427,7 @@ def test_what_is_damaged_after_the_search_is_told_and_the_rest_is_erased(
 
 def test_records_that_others_delete_meanwhile_need_not_be_erased(tmp_path: Path) -> None:
     directory, filesystem = tmp_path / "t-0", Faulty()
-    filled(directory).close()
+    filled(directory).log.close()
     partition = open_partition(directory, filesystem, segment_bytes=1024)
     segments = partition.segments
 

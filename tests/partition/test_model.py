@@ -119,7 +119,7 @@ class PartitionAgainstAList(RuleBasedStateMachine):
     @rule(which=WHICH, close=st.booleans())
     def reopen(self, which: int, close: bool) -> None:
         if close:
-            self.handles[which].close()
+            self.handles[which].log.close()
         self.handles[which] = self.open()
 
     @rule(which=WHICH, values=VALUES, keep=st.integers(0, 300), whole=st.booleans())
@@ -224,7 +224,7 @@ class PartitionAgainstAList(RuleBasedStateMachine):
     def read_only_from_the_start(self) -> None:
         partition = self.open(read_only=True)
         assert [record.value for record in partition.scan()] == [kept.value for kept in self.records[self.start :]]
-        partition.close()
+        partition.log.close()
 
     @invariant()
     def the_ends_are_those_of_the_list(self) -> None:

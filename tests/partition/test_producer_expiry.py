@@ -25,7 +25,7 @@ def send_old(partition: Partition, sequence: int) -> bool:
 
 
 def reopened(partition: Partition, directory: Path) -> Partition:
-    partition.close()
+    partition.log.close()
     return open_partition(directory)
 
 

@@ -454,7 +454,7 @@ YES = [b"yes 1", b"yes 3", b"yes 6"]
 def test_an_aborted_transaction_over_segments_stays_aborted(directory: Path, boot: int) -> None:
     partition = aborted_over_segments(directory)
     assert committed(partition) == YES
-    partition.close()
+    partition.log.close()
     again = open_partition(directory, OtherBoot(boot))
     assert committed(again) == YES
     assert again.last_stable_offset == 7
@@ -482,7 +482,7 @@ def test_an_aborted_transaction_stays_aborted_when_power_took_its_index(director
     partition = aborted_over_segments(directory)
     if durable:
         partition.log.sync(7)
-    partition.close()
+    partition.log.close()
     file_of(directory, 4, ".txnindex").unlink()  # as a loss of power leaves a file that was never synced
     assert committed(open_partition(directory, OtherBoot(1))) == YES
 

@@ -127,7 +127,7 @@ def test_a_log_that_ends_before_its_start_begins_there_empty(directory: Path) ->
     assert (again.earliest_offset, again.latest_offset, [s.base_offset for s in again.segments]) == (4, 5, [4])
     assert everything(again) == [(4, b"4")]
     assert not log_file(directory, 0).exists()
-    again.close()
+    again.log.close()
     assert list(verify_partition(OtherBoot(2), str(directory), TP)) == []
     (directory / ".commit").unlink()
     assert everything(open_after_power_was_lost(directory)) == [(4, b"4")]
@@ -263,7 +263,7 @@ def test_a_recovery_begins_another_leader_epoch_and_offsets_of_lost_records_are_
     assert (again.log.end_of_leader_epoch(0), again.log.end_of_leader_epoch(1)) == (25, 25)
     again.append(one("x"), acks=1)
     assert (again.log.end_of_leader_epoch(0), again.log.end_of_leader_epoch(1)) == (25, 26)
-    again.close()
+    again.log.close()
     assert list(verify_partition(OtherBoot(2), str(tmp_path), TP)) == []
     # And the power took it again: nothing is left of epoch 1, whose number is not used anew.
     cut_before(tmp_path, 20, 25)

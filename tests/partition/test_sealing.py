@@ -73,7 +73,7 @@ def test_the_seal_made_in_pieces_is_the_seal_made_at_once(tmp_path: Path) -> Non
         else:
             assert not has_seal(directory, 0)
             partition.log.roll()
-        partition.close()
+        partition.log.close()
     one_seal, other = (file_of(tmp_path / name, 0, ".seal").read_bytes() for name in ("pieces-0", "once-0"))
     assert one_seal == other
 
@@ -89,7 +89,7 @@ def test_what_a_process_left_unsealed_the_next_roll_seals(directory: Path) -> No
 
 def test_closing_seals_what_is_due(directory: Path) -> None:
     partition = filled(directory)
-    partition.close()
+    partition.log.close()
     assert has_seal(directory, 0)
     seal = read_seal(OsFileSystem(), str(directory), 0, log_file(directory).stat().st_size)
     assert seal is not None
@@ -265,7 +265,7 @@ def test_a_topic_created_anew_under_the_name_gets_no_seal_of_the_old_one(tmp_pat
     directory.rename(tmp_path / "old-0")
     anew = open_partition(directory)
     anew.append(one("new"), acks=1)
-    partition.close()
+    partition.log.close()
     assert not has_seal(directory, 0)
 
 

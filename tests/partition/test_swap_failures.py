@@ -52,7 +52,7 @@ def test_a_full_disk_keeps_nothing_of_a_compaction_that_failed(directory: Path, 
 
 
 def test_a_seal_without_the_offsets_that_the_swapped_segment_replaces_removes_none(directory: Path) -> None:
-    three_segments(directory).close()
+    three_segments(directory).log.close()
     shutil.copy(file_of(directory, 0, ".seal"), file_of(directory, 0, ".seal.swap"))
     before = sorted(path.name for path in directory.iterdir() if path.suffix == ".log")
     with pytest.raises(
@@ -63,7 +63,7 @@ def test_a_seal_without_the_offsets_that_the_swapped_segment_replaces_removes_no
 
 
 def test_what_is_not_swapped_is_seen_as_it_is(directory: Path) -> None:
-    three_segments(directory).close()
+    three_segments(directory).log.close()
     for name in (".log", ".seal"):
         file_of(directory, 0, f"{name}.swap").write_bytes(b"swapped")
     seen = seen_through(OsFileSystem(), str(directory), [0])
@@ -75,7 +75,7 @@ def test_what_is_not_swapped_is_seen_as_it_is(directory: Path) -> None:
 @pytest.mark.parametrize("home", ["another-topic-0", ""])
 def test_a_seal_that_is_not_of_the_swapped_segment_removes_none(directory: Path, home: str) -> None:
     partition = three_segments(directory)
-    partition.close()
+    partition.log.close()
     before = sorted(path.name for path in directory.iterdir() if path.suffix in (".log", ".index", ".seal"))
     file_of(directory, 0, ".seal.swap").write_bytes(encode(SealBuilder(home).build(6)))
     with pytest.raises(NotAppended, match=r"seal\.swap.*(another partition|is of a segment of 0 bytes)"):
@@ -87,7 +87,7 @@ def test_a_seal_that_is_not_of_the_swapped_segment_removes_none(directory: Path,
 @pytest.mark.parametrize("read_only", [True, False])
 def test_a_decided_swap_of_a_segment_that_is_missing_is_damage(directory: Path, read_only: bool) -> None:
     """A swap that is finished meanwhile is not: then the segments are listed again, a few times."""
-    three_segments(directory).close()
+    three_segments(directory).log.close()
     file_of(directory, 2, ".seal.swap").write_bytes(file_of(directory, 2, ".seal").read_bytes())
     log_file(directory, 2).unlink()
     partition = open_partition(directory, read_only=read_only)

@@ -40,7 +40,7 @@ def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Log(root, create=True) as log:
         log.create_topic("orders", partitions=2)
         fill(log, "orders", 0)
-        log.partition("orders", 0).close()
+        log.partition("orders", 0).log.close()
         shutil.copytree(root / "orders-0", root.with_name("earlier"))
         log.delete_topic("orders")
         for topic in ("orders", "payments"):
@@ -230,9 +230,9 @@ def test_who_held_the_earlier_topic_seals_nothing_of_the_one_created_anew_though
         other.delete_topic("orders")
         anew = begun(other)
         assert file_of(directory, 0, ".log").read_bytes() == first_life
-        earlier.close()
+        earlier.log.close()
         assert not file_of(directory, 0, ".seal").exists()
-        anew.close()
+        anew.log.close()
         assert file_of(directory, 0, ".seal").exists()
         assert other.verify().ok
 

@@ -70,7 +70,7 @@ def test_all_after_the_durable_end_is_synced_and_nothing_before(directory: Path)
 
 
 def test_a_reader_of_slots_of_another_boot_syncs_from_the_durable_end_of_these(directory: Path) -> None:
-    with_three_segments(directory).close()
+    with_three_segments(directory).log.close()
     filesystem = WatchedSyncs("boot 2")
     assert as_reader(directory, filesystem).log.sync_as_reader()
     assert filesystem.synced == [str(log_file(directory, 2)), str(log_file(directory, 4)), str(directory)]
@@ -78,7 +78,7 @@ def test_a_reader_of_slots_of_another_boot_syncs_from_the_durable_end_of_these(d
 
 def test_a_segment_whose_sync_has_failed_before_proves_nothing(directory: Path) -> None:
     """Its bytes may be in the page cache only, and another sync would succeed."""
-    with_three_segments(directory).close()
+    with_three_segments(directory).log.close()
     file_of(directory, 2, ".unsynced").touch()
     assert not as_reader(directory, WatchedSyncs("boot 1")).log.sync_as_reader()
     assert as_reader(directory, WatchedSyncs("boot 2")).log.sync_as_reader()  # that page cache is gone
@@ -87,7 +87,7 @@ def test_a_segment_whose_sync_has_failed_before_proves_nothing(directory: Path) 
 def test_a_failed_sync_and_a_missing_file_are_told_to_the_caller_and_the_log(
     directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with_three_segments(directory).close()
+    with_three_segments(directory).log.close()
     assert not as_reader(directory, WatchedSyncs("boot 1", fails=True)).log.sync_as_reader()
     log_file(directory, 4).unlink()
     log_file(directory, 4).symlink_to(directory / "nowhere")

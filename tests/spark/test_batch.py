@@ -240,8 +240,8 @@ def test_closed_segments_of_another_partition_are_named_by_the_executor(log: Log
     for number in range(10):
         values = [bytes([100 + number]) * 100] * 3
         log.partition("orders", 1).append([ProducerRecord(value, timestamp_ms=T0) for value in values], acks=1)
-    log.partition("orders", 0).close()
-    log.partition("orders", 1).close()
+    log.partition("orders", 0).log.close()
+    log.partition("orders", 1).log.close()
     assert planned(log.path)[0].source.topic_id == log.describe_topic("orders").id
     segments = [path.stem for path in sorted((log.path / "orders-0").glob("*.seal"))]
     for path in (log.path / "orders-1").glob(f"{segments[1]}.*"):
@@ -254,7 +254,7 @@ def test_closed_segments_of_another_partition_are_named_by_the_executor(log: Log
 
 def test_a_partition_s_directory_by_itself_may_have_any_name(log: Log, tmp_path: Path) -> None:
     orders(log)
-    log.partition(*TP).close()
+    log.partition(*TP).log.close()
     assert list((log.path / "orders-0").glob("*.seal"))
     alone = shutil.copytree(log.path / "orders-0", tmp_path / "kept-7")
     assert offsets(read(alone)) == [*range(30)]

@@ -25,7 +25,10 @@ _SMALL_RECORD_BYTES = 256
 
 
 class Partition(OfOneProcess):
-    """One partition of a topic. Get it from ``Log.partition(topic, number)``."""
+    """One partition of a topic. Get it from ``Log.partition(topic, number)``.
+
+    It has no files of its own, and need not be closed: ``Log.close`` closes what the log's users share.
+    """
 
     def __init__(self, log: PartitionLog) -> None:
         """``log`` is what the library itself uses."""
@@ -198,10 +201,6 @@ class Partition(OfOneProcess):
     def size_bytes(self) -> int:
         """The bytes of all segments, without their indexes."""
         return sum(segment.size_bytes for segment in self.segments)
-
-    def close(self) -> None:
-        """Give the files back, and seal what is due. Appends after this raise ``Closed``; nothing appended is lost."""
-        self.log.close()
 
 
 def _check_append(acks: object, expected_offset: object, timeout_ms: object) -> None:
