@@ -24,7 +24,7 @@ LINES_MAX = 400
 FACES = {"log.py", "partition/partition.py", "producer/producer.py", "consumer/consumer.py"}
 
 # A room may use every room on the lines below its own, and no other on its own line. Of some rooms only the place is
-# decided: aio, cleaner, replication and observe are not built yet.
+# decided: aio, replication and observe are not built yet.
 HOUSE = """
     __init__ | __main__
     cli | aio | spark | testing | outbox | tables

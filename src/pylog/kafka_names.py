@@ -18,10 +18,6 @@ _Class = TypeVar("_Class", bound=type)
 
 NO_SERVER = "there is no server to connect to: a log is a directory"
 _NO_NETWORK = "nothing waits for a server here, so there is no timeout; leave it out"
-_NO_TRANSACTIONS = (
-    "transactions are not in this version; Partition.append appends records of one partition all or none, "
-    "and expected_offset tells whether another writer was first"
-)
 NO_USERS = "there are no users or passwords: the permissions of the directory decide who reads and writes"
 NO_REPLICAS = "there are no replicas and no brokers: a log is a directory of one machine"
 _NOT_KEPT = "it is not kept with a record"

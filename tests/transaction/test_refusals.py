@@ -10,6 +10,7 @@ import pytest
 from pylog import Consumer, ProducerRecord, TopicPartition
 from pylog.codec.checksum import crc32c
 from pylog.errors import (
+    CorruptSegment,
     ForkedHandle,
     InvalidTransactionState,
     LogLocked,
@@ -17,6 +18,7 @@ from pylog.errors import (
     OutcomeUnknown,
     ReadOnlyLog,
     StorageError,
+    TopicNotFound,
     TransactionAborted,
 )
 from pylog.group.admin import GroupAdmin
@@ -205,18 +207,6 @@ def test_only_its_first_record_of_a_commit_counts_and_another_one_does_not_move_
     assert table.commit_of(owner.identity[0], owner.identity[1] + 1) is None
 
 
-def test_markers_that_cannot_be_made_durable_do_not_stop_commits() -> None:
-    stage = Stage()
-    owner = stage.owner()
-    for _ in range(UNFINISHED_MAX):
-        owner.commit({0: "T", 1: "T"})
-    with each(stage, "sync", "/t-0/", refused, times=1):
-        owner.commit({2: "T", 3: "T"})
-    owner.commit({2: "T", 3: "T"})
-    assert stage.read()[2] == ["T", "T"]
-    assert len(stage.read()[0]) == UNFINISHED_MAX
-
-
 def test_commits_to_a_topic_that_was_deleted_are_forgotten() -> None:
     stage = Stage()
     owner = stage.owner()
@@ -235,8 +225,8 @@ def test_commits_to_a_topic_that_was_deleted_are_forgotten() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_touched_once_is_synced_for_the_table_to_forget_it() -> None:
-    """Each transaction in partitions of its own: no later one syncs the markers of those before."""
+def test_what_is_touched_once_is_synced_for_the_table_to_forget_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Each transaction in partitions of its own: no later one syncs the markers of those before. The disk refuses once."""
     stage = Stage()
     owner = stage.owner()
     count = UNFINISHED_MAX + 4
@@ -246,8 +236,9 @@ def test_what_is_touched_once_is_synced_for_the_table_to_forget_it() -> None:
         owner.producer.begin_transaction()
         for partition in (2 * number, 2 * number + 1):
             owner.producer.send("wide", b"T", partition=partition)
-        with each(stage, "sync", "/wide-0/", refused, times=int(number == UNFINISHED_MAX)):
+        with each(stage, "sync", "/wide-0/", refused, times=-int(number == UNFINISHED_MAX)):
             owner.producer.commit_transaction()
+    assert len([text for text in caplog.messages if "are not durable yet: /log/wide-0: " in text]) == 1
     assert UNFINISHED_MAX <= len(table.unfinished_commits("app")) <= UNFINISHED_MAX + 2
 
 
@@ -388,12 +379,27 @@ def test_an_interrupt_behind_the_end_of_a_transaction_makes_it_end_once(monkeypa
     assert stage.read()[0] == ["T1", "T2"]
 
 
-def test_a_roll_during_a_take_over_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        pytest.param(FileNotFoundError(), "", id="rolled"),
+        pytest.param(TopicNotFound("deleted"), "", id="deleted"),
+        pytest.param(CorruptSegment("this batch", topic="t", partition=0), "stay hidden: this batch", id="damaged"),
+    ],
+)
+def test_a_take_over_does_not_need_every_partition(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     stage = Stage()
     stage.owner().begin(BOTH)
-    monkeypatch.setattr(PartitionLog, "unpublished_batches", lambda _: fail(FileNotFoundError()))
+    unpublished = PartitionLog.unpublished_batches
+    monkeypatch.setattr(
+        PartitionLog, "unpublished_batches", lambda log: fail(error) if log.topic == "t" else unpublished(log)
+    )
     stage.owner().commit({0: "T2"})
     assert stage.read()[0] == ["T2"]
+    told = [text for text in caplog.messages if "batches of an earlier owner" in text]
+    assert [said in text for text in told] == [True] * bool(said)
 
 
 def test_a_forked_child_has_neither_the_id_nor_its_state(monkeypatch: pytest.MonkeyPatch) -> None:

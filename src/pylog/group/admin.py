@@ -1,6 +1,7 @@
 """Describes and changes the consumer groups of one log from outside.
 
-The caller need not join a group. Reading needs no lock and no write permission.
+The caller need not join a group. Reading needs no write permission, and takes no lock but that of a transactional id
+whose owner has died or is late: its transaction is aborted if this log may write, see ``transaction/outcomes.py``.
 """
 
 from __future__ import annotations

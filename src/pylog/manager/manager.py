@@ -1,7 +1,7 @@
 """LogManager: one open log without its public face, which ``Log`` is.
 
-It owns the catalog and the open partitions. Only this file builds partitions from concrete parts.
-Thread-safe; continues to work in a forked child. Nothing below ``Log`` knows it.
+It owns the catalog and the open partitions, which it builds from concrete parts. The drafts of a repartition are built
+in ``topic_changes/copying.py``. Thread-safe; continues to work in a forked child.
 """
 
 from __future__ import annotations

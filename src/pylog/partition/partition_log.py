@@ -50,7 +50,7 @@ class Transactions(Protocol):
     """What a partition asks about the transactions in it. See ``transaction/outcomes.py``."""
 
     def outcome(self, producer_id: int, epoch: int) -> Outcome:
-        """How a transaction ended. Changes nothing."""
+        """How a transaction ended. If its owner has died or is late, it is aborted first, provided that the log may write."""
 
     def settle(self, partition: PartitionLog) -> object:
         """Write the missing markers of the partition's transactions that are over."""

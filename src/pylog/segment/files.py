@@ -1,4 +1,6 @@
-"""The files of a segment: only this code syncs, replaces and removes them; ``SegmentWriter`` appends and cuts.
+"""The files of a segment, and when each is synced, made again and removed. ``SegmentWriter`` appends and cuts.
+
+Compaction (``partition/compact/swap.py``) and the copy after a failed sync replace a segment as a whole.
 
     file         derived from         synced                      made again                  removed
     .log         nothing              before ``acks="all"``       copied after a failed sync  first

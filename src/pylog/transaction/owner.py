@@ -112,11 +112,15 @@ class TransactionOwner:
         Else the next append would publish it, after this producer's program has looked how far the one before came.
         """
         for topic in self._manager.topics():
-            with suppress(TopicNotFound, InvalidPartition, CorruptSegment):
+            try:
                 for number in self._manager.describe_topic(topic).numbers:
                     log = self._manager.partition(topic, number)
                     if self._has_left_batches(log):
                         log.settle(TIMEOUT_MS)
+            except own(TopicNotFound, InvalidPartition):
+                pass  # it was deleted meanwhile
+            except own(CorruptSegment) as error:
+                logger.warning("%r: batches of an earlier owner stay hidden: %s", self.transactional_id, error)
 
     def _has_left_batches(self, log: PartitionLog) -> bool:
         with suppress(FileNotFoundError):  # a roll, which publishes first

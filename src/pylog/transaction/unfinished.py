@@ -5,12 +5,15 @@ Else the power could take a marker, and the next look at the table would find it
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable
 
 from pylog.codec.format import INT64_MAX
 from pylog.errors import Closed, PylogError, TopicNotFound
-from pylog.interrupts import own, suppress
+from pylog.interrupts import own
 from pylog.partition.partition_log import PartitionLog
+
+logger = logging.getLogger("pylog.transaction")
 
 FINISHED_AT_ONCE = 8
 """There is no look for finished ones among fewer commits: each look reads what is durable in their partitions."""
@@ -33,9 +36,12 @@ class UnfinishedCommits:
         """Its markers are written. If there are too many by now, those of the oldest commit are synced."""
         self._marked[transaction] = tuple(marked)
         if len(self._marked) > UNFINISHED_MAX:
-            with suppress(PylogError):  # the next one tries again
-                for log, end_offset in next(iter(self._marked.values())):
+            (producer_id, epoch), logs = next(iter(self._marked.items()))
+            try:
+                for log, end_offset in logs:
                     log.sync(end_offset)
+            except own(PylogError) as error:  # the next one tries again
+                logger.warning("markers of producer %d, epoch %d, are not durable yet: %s", producer_id, epoch, error)
 
     def finished(self) -> list[Transaction]:
         """Those whose markers are all durable, if it is time to look for them."""
