@@ -13,7 +13,7 @@ from pylog.codec.checksum import crc32c
 from pylog.codec.format import CRC_START, HEADER_BYTES, INT32_MAX
 from pylog.errors import CorruptSegment
 from pylog.index import TransactionIndexReader
-from pylog.segment import AbortedDigest, SealBuilder, SegmentScan, TimedSegmentReader, find_next_batch
+from pylog.segment import AbortedDigest, SealBuilder, SegmentReader, SegmentScan, find_next_batch, first_batch_since
 from pylog.segment.aborted_digest import DIGEST_BYTES
 from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, TIME_INDEX, file_path
 from pylog.segment.seal import (
@@ -101,7 +101,7 @@ def _crc_is_right(batch: bytes) -> bool:
 # The reader
 
 
-def batches_read(reader: TimedSegmentReader, limit: int = 400) -> Iterator[tuple[int, bytes]]:
+def batches_read(reader: SegmentReader, limit: int = 400) -> Iterator[tuple[int, bytes]]:
     """Position and bytes of all that is readable, going on where the errors say. The last error is raised, if it ends so."""
     position, end, next_offset = 0, reader.size(), None
     for _ in range(limit):
@@ -144,7 +144,7 @@ def run_reader(data: bytes) -> str:
         _locate(reader, offset)
     for time in (0, TS0 + 20, 2**62):
         try:
-            reader.first_batch_since(time, BASE, len(data))
+            first_batch_since(reader, time, BASE, len(data))
         except CorruptSegment:
             continue
     for _, batch in batches_read(reader):
@@ -152,11 +152,11 @@ def run_reader(data: bytes) -> str:
     return f"read to the end; sealed: {sealed_says}"
 
 
-def _reader(contents: dict[str, bytes], *, closed: bool = True) -> TimedSegmentReader:
-    return TimedSegmentReader(Files(contents), "d", BASE, closed=closed, dense=True, home=HOME)
+def _reader(contents: dict[str, bytes], *, closed: bool = True) -> SegmentReader:
+    return SegmentReader(Files(contents), "d", BASE, closed=closed, dense=True, home=HOME)
 
 
-def _locate(reader: TimedSegmentReader, offset: int) -> None:
+def _locate(reader: SegmentReader, offset: int) -> None:
     try:
         require(0 <= reader.locate(offset, reader.size()) <= reader.size(), "a position outside the file")
     except CorruptSegment:
@@ -183,7 +183,7 @@ def _require_everything_found(contents: dict[str, bytes], *, closed: bool) -> No
         require(position == places[(offset - BASE) // 2][0], f"offset {offset} was looked for at position {position}")
     require(reader.locate(BASE + 2 * BATCHES, len(data)) == len(data), "something behind the end")
     for time in range(TS0 - 10, TS0 + 10 * BATCHES, 231):
-        found = reader.first_batch_since(time, BASE, len(data))
+        found = first_batch_since(reader, time, BASE, len(data))
         expected = next((number for number in range(BATCHES) if _greatest_time(number) >= time), None)
         require(
             (found is None and expected is None)
@@ -203,11 +203,11 @@ def run_offset_index(data: bytes) -> str:
 
 def run_time_index(data: bytes) -> str:
     _require_everything_found({_TIMES: data}, closed=False)
-    reader = TimedSegmentReader(Files({_LOG: right_log(), _TIMES: data}), "d", BASE, closed=False, dense=False)
+    reader = SegmentReader(Files({_LOG: right_log(), _TIMES: data}), "d", BASE, closed=False, dense=False)
     said = []
     # In Kafka's directories the index may lead to a batch after the first one.
     for time in range(TS0 - 10, TS0 + 10 * BATCHES, 231):
-        found = reader.first_batch_since(time, BASE, len(right_log()))
+        found = first_batch_since(reader, time, BASE, len(right_log()))
         require(found is None or found.max_timestamp_ms >= time, "an older batch")
         said.append("nothing" if found is None else "a batch")
     return ", ".join(said)

@@ -151,9 +151,9 @@ def test_what_is_known_of_a_segment_grows_with_it_and_is_not_read_again(
             assert partition.offset_for_time(START_MS + at // 2) == (at // 2, START_MS + at // 2)
     reads: list[int] = []
     segment = next(iter(partition.log.reader._open.values()))
-    pread: Callable[[int, int], bytes] = segment._file.pread
+    pread: Callable[[int, int], bytes] = segment.file.pread
     monkeypatch.setattr(
-        segment, "_file", type("Counted", (), {"pread": lambda _, size, at: reads.append(size) or pread(size, at)})()
+        segment, "file", type("Counted", (), {"pread": lambda _, size, at: reads.append(size) or pread(size, at)})()
     )
     assert partition.offset_for_time(START_MS + 2000) is None
     assert partition.offset_for_time(START_MS + 2000) is None

@@ -21,7 +21,7 @@ from pylog.codec.format import (
 from pylog.errors import CorruptSegment, MissingCodec
 from pylog.index import AbortedTransaction, TransactionIndexReader
 from pylog.index.offset_index import ENTRY as OFFSET_ENTRY
-from pylog.segment import Seal, SealBuilder, SegmentScan, read_seal, time_lookup, write_seal
+from pylog.segment import Seal, SealBuilder, SegmentScan, outline, read_seal, write_seal
 from pylog.segment.seal import decode, encode
 from pylog.segment.writer import MAX_RELATIVE_OFFSET, SegmentWriter
 from pylog.storage import OsFileSystem
@@ -263,7 +263,7 @@ def test_a_file_that_is_cut_inside_a_large_batch_ends_the_scan_with_the_reason()
 
 def test_an_outline_of_a_file_that_is_cut_stops_where_the_file_does() -> None:
     data = bytes(placed(0) + placed(1))
-    found = time_lookup.extended(time_lookup.nothing_known(0), Shrunk(data, 10_000), 10_000, START_MS + 10, dense=True)
+    found = outline.extended(outline.nothing_known(0), Shrunk(data, 10_000), 10_000, START_MS + 10, dense=True)
     assert (list(found.positions), found.end) == ([], 0)
 
 

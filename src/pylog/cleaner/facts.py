@@ -23,7 +23,7 @@ from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.partition_log import PartitionLog
-from pylog.segment import SegmentScan, check_home, read_seal
+from pylog.segment import SegmentScan, check_home, first_batch_since, read_seal
 from pylog.segment.naming import LOG, SEAL
 
 NS_PER_MS = 1_000_000
@@ -83,7 +83,7 @@ class Facts:
             if found is None:
                 following = None if segment.is_active else segment.end_offset
                 reader, end = partition.reader.segment(segment.base_offset, state, following)
-                header = reader.first_batch_since(young_ms, segment.base_offset, end) if end else None
+                header = first_batch_since(reader, young_ms, segment.base_offset, end) if end else None
                 if header is not None:
                     return header.max_timestamp_ms
                 if segment.is_active:

@@ -16,7 +16,7 @@ from pylog.segment.seal import (
     rising_seal,
     write_seal,
 )
-from pylog.segment.time_lookup import TimedSegmentReader
+from pylog.segment.time_lookup import first_batch_since, spans_of_times
 
 __all__ = [
     "BATCH_LIMIT_BYTES",
@@ -25,12 +25,13 @@ __all__ = [
     "SealBuilder",
     "SegmentReader",
     "SegmentScan",
-    "TimedSegmentReader",
     "check_home",
     "check_seal",
     "find_next_batch",
+    "first_batch_since",
     "read_aborted",
     "read_seal",
     "rising_seal",
+    "spans_of_times",
     "write_seal",
 ]

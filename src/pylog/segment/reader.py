@@ -19,6 +19,7 @@ from pylog.errors import CorruptRecord, CorruptSegment, FormatVersionError, Miss
 from pylog.index import OffsetIndexReader
 from pylog.interrupts import own
 from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, file_path
+from pylog.segment.outline import nothing_known
 from pylog.segment.scan import SegmentScan
 from pylog.segment.seal import Seal, check_home, read_seal
 from pylog.storage import FileSystem
@@ -52,39 +53,40 @@ class SegmentReader:
         ``batch_limit_bytes`` is called for a batch of more than 128 MiB, which is read up to this limit.
         """
         self._batch_limit_bytes = batch_limit_bytes
-        self._filesystem = filesystem
-        self._directory = directory
-        self._dense = dense
+        self.filesystem = filesystem
+        self.directory = directory
+        self.dense_by_default = dense
         self._closed = closed
         self._home = home
         self._end_offset = end_offset
         self._seal: Seal | None = None
         self._seal_was_read = False
         self.number = next(_NUMBERS)
+        self.outline = nothing_known(base_offset)  # what lookups by time have read
         self.base_offset = base_offset
         self.path = file_path(directory, base_offset, LOG)
-        self._file = filesystem.open_readable(self.path)
+        self.file = filesystem.open_readable(self.path)
 
     @property
     def dense(self) -> bool:
         """Whether each batch continues the one before, without a gap."""
-        return self._dense and (self.seal is None or self.seal.is_dense)
+        return self.dense_by_default and (self.seal is None or self.seal.is_dense)
 
     def gap_end(self, offset: int) -> int:
         """The offset before which nothing is missing, if no batch here reaches ``offset``. In Kafka's nothing records it."""
-        if not self._dense:
+        if not self.dense_by_default:
             return INT64_MAX
         return offset if self.seal is None else self.seal.gap_end(offset)
 
     def size(self) -> int:
-        return self._file.size()
+        return self.file.size()
 
     def close_when_idle(self) -> None:
         """Its descriptor may be closed while nothing reads. ``FileNotFoundError`` if the file was replaced by then."""
-        self._file.close_when_idle()
+        self.file.close_when_idle()
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()
 
     @property
     def seal(self) -> Seal | None:
@@ -93,13 +95,13 @@ class SegmentReader:
         ``CorruptSegment``, each time, for the seal of another partition: then the segment is not of this one either.
         """
         if self._closed and not self._seal_was_read:
-            size, seal = self._file.size(), None
+            size, seal = self.file.size(), None
             try:
-                seal = read_seal(self._filesystem, self._directory, self.base_offset, size)
+                seal = read_seal(self.filesystem, self.directory, self.base_offset, size)
             except own(CorruptSegment, FormatVersionError) as damage:
                 logger.warning("%s; reading on without it", damage)
             if seal is not None and seal.home != self._home:
-                path = file_path(self._directory, self.base_offset, SEAL)
+                path = file_path(self.directory, self.base_offset, SEAL)
                 check_home(seal.home, self._home, path, next_position=size, next_offset=self._end_offset)
             self._seal = seal
             self._seal_was_read = True  # last: another thread that sees this uses the seal
@@ -113,7 +115,7 @@ class SegmentReader:
         Starts at position ``start``, by default where the index points. ``CorruptSegment`` if the offset is in a damaged batch.
         """
         previous: tuple[int, BatchHeader | None] | None = None
-        for position, header in self._walk(self.indexed_start(offset, end) if start is None else start, end):
+        for position, header in self.headers(self.indexed_start(offset, end) if start is None else start, end):
             if header is not None and header.last_offset >= offset:
                 if header.base_offset > offset and previous is not None:
                     self._require_intact(previous[0], end)  # a gap: is the batch before it to blame?
@@ -129,7 +131,7 @@ class SegmentReader:
             return 0  # the first batch has no entry
         try:
             index = OffsetIndexReader(
-                self._filesystem.open_readable(file_path(self._directory, self.base_offset, OFFSET_INDEX)),
+                self.filesystem.open_readable(file_path(self.directory, self.base_offset, OFFSET_INDEX)),
                 self.base_offset,
             )
         except own(FileNotFoundError):
@@ -140,19 +142,19 @@ class SegmentReader:
             index.close()
         if not 0 < position <= end - HEADER_BYTES:
             return 0
-        front = self._file.pread(HEADER_BYTES, position)
+        front = self.file.pread(HEADER_BYTES, position)
         if len(front) < HEADER_BYTES or check_header(header := read_header(front)) is not None:
             return 0
         # Kafka before 4.1 indexed whole appends, so there the entry may name a later batch's last offset.
-        agrees = header.last_offset == indexed if self._dense else header.last_offset <= indexed
+        agrees = header.last_offset == indexed if self.dense_by_default else header.last_offset <= indexed
         return position if agrees and self.base_offset <= header.base_offset <= offset else 0
 
     def headers_from(self, offset: int) -> SegmentScan:
         """The batches from ``offset`` on, without a look at checksums and gaps."""
         size = self.size()
-        return SegmentScan(self._file, self.locate(offset, size), size, next_offset=0, dense=False, check_crc=False)
+        return SegmentScan(self.file, self.locate(offset, size), size, next_offset=0, dense=False, check_crc=False)
 
-    def _walk(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader | None]]:
+    def headers(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader | None]]:
         """Batch positions and headers up to ``end``. A damaged header is None in a sealed segment; else it raises."""
         seal = self.seal
         if seal is not None:
@@ -162,7 +164,7 @@ class SegmentReader:
                 position = seal.positions[number]
                 if position >= end:
                     return
-                front = self._file.pread(HEADER_BYTES, position)
+                front = self.file.pread(HEADER_BYTES, position)
                 intact = len(front) == HEADER_BYTES and header_crc(front) == seal.header_crcs[number]
                 yield position, read_header(front) if intact else None
             return
@@ -170,13 +172,13 @@ class SegmentReader:
         next_offset = self.base_offset if position == 0 else None
         while position < end:
             if position - window_start + HEADER_BYTES > len(window):
-                window, window_start = self._file.pread(min(_WINDOW_BYTES, end - position), position), position
+                window, window_start = self.file.pread(min(_WINDOW_BYTES, end - position), position), position
             if len(window) - (position - window_start) < HEADER_BYTES:
-                raise self._damage(position, f"{end - position} bytes left, too few for a batch header", end)
+                raise self.damage(position, f"{end - position} bytes left, too few for a batch header", end)
             header = read_header(window, position - window_start)
             problem = self._problem(header, None, position, end, next_offset)
             if problem is not None:
-                raise self._damage(position, problem, end)
+                raise self.damage(position, problem, end)
             yield position, header
             position += header.size_bytes
             next_offset = header.last_offset + 1
@@ -200,7 +202,7 @@ class SegmentReader:
         want = min(max_bytes, end - position)
         if want <= 0:
             return []
-        data = memoryview(self._file.pread(max(want, min(HEADER_BYTES, end - position)), position))
+        data = memoryview(self.file.pread(max(want, min(HEADER_BYTES, end - position)), position))
         batches: list[BatchView] = []
         at = 0
         while position + at < end:
@@ -210,7 +212,7 @@ class SegmentReader:
             if problem is not None:
                 if batches:
                     break
-                raise self._damage(position + at, problem, end, view)
+                raise self.damage(position + at, problem, end, view)
             if view is None:  # the first one, and it reaches beyond what was read
                 wanted = HEADER_BYTES
                 if len(data) >= HEADER_BYTES:
@@ -218,10 +220,10 @@ class SegmentReader:
                     wanted = header.size_bytes
                     problem = self._large_problem(header, position)
                     if problem is not None:
-                        raise self._damage(position, problem, end)
-                data = memoryview(self._file.pread(wanted, position))
+                        raise self.damage(position, problem, end)
+                data = memoryview(self.file.pread(wanted, position))
                 if len(data) < wanted:
-                    raise self._damage(position, f"the file ends at {position + len(data)}, inside a batch", end)
+                    raise self.damage(position, f"the file ends at {position + len(data)}, inside a batch", end)
                 continue
             batches.append(view)
             at += len(view.buffer)
@@ -233,7 +235,7 @@ class SegmentReader:
         if header.size_bytes <= _LARGE_BYTES:
             return None
         end = position + header.size_bytes
-        scan = SegmentScan(self._file, position, end, next_offset=header.base_offset)
+        scan = SegmentScan(self.file, position, end, next_offset=header.base_offset)
         if next(iter(scan), None) is None:
             return scan.problem
         limit_bytes = BATCH_LIMIT_BYTES
@@ -295,7 +297,7 @@ class SegmentReader:
             return f"offsets to {header.last_offset}, but the next segment begins at {self._end_offset}"
         return None
 
-    def _damage(self, position: int, problem: str, end: int, whole: BatchView | None = None) -> CorruptSegment:
+    def damage(self, position: int, problem: str, end: int, whole: BatchView | None = None) -> CorruptSegment:
         """The error for a damaged batch, and where to continue if the seal records it or the batch is ``whole``."""
         seal = self.seal
         next_position = next_offset = None
@@ -304,7 +306,7 @@ class SegmentReader:
         number = seal.number_at(position) if seal is not None else None
         if seal is not None and number is not None:
             for following in range(number + 1, len(seal.positions)):
-                front = self._file.pread(HEADER_BYTES, seal.positions[following])
+                front = self.file.pread(HEADER_BYTES, seal.positions[following])
                 if header_crc(front) == seal.header_crcs[following]:
                     next_position, next_offset = seal.positions[following], read_header(front).base_offset
                     break

@@ -40,7 +40,7 @@ from pylog.partition.read.visibility import (
     visible_end,
 )
 from pylog.partition.segments import SegmentInfo, Segments
-from pylog.segment import TimedSegmentReader
+from pylog.segment import SegmentReader
 from pylog.segment.naming import LOG, offset_of
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class PartitionReader:
         self._listed: tuple[tuple[int, int], Segments] | None = None
         self._seen = directory  # as the listed segments are to be opened: compaction may be replacing some
         self._kept_for = (-1, -1)  # the active segment and version of the list that the next two belong to
-        self._open: dict[tuple[int, bool, int], TimedSegmentReader] = {}
+        self._open: dict[tuple[int, bool, int], SegmentReader] = {}
         self._aborted = AbortedTransactions(directory)
 
     def segments(self, state: CommitState) -> Segments:
@@ -324,14 +324,14 @@ class PartitionReader:
             path=path, position=position, problem="missing offsets", next_offset=found, next_position=None,
         )  # fmt: skip
 
-    def segment(self, base: int, state: CommitState, following: int | None) -> tuple[TimedSegmentReader, int]:
+    def segment(self, base: int, state: CommitState, following: int | None) -> tuple[SegmentReader, int]:
         """The open segment and the position where its visible part ends."""
         closed = following is not None
         key = (base, closed, state.segments_version)
         opened = self._open
         segment = opened.get(key)
         if segment is None:
-            segment = TimedSegmentReader(
+            segment = SegmentReader(
                 self._seen.filesystem, self._path, base, closed=closed, dense=not self._directory.is_kafka,
                 home=self._home, end_offset=following,
                 batch_limit_bytes=lambda: self._directory.settings().max_message_bytes,

@@ -14,7 +14,7 @@ from pylog.model import OffsetAndTimestamp, TopicPartition
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.read.published import Published
 from pylog.partition.segments import Segments
-from pylog.segment import TimedSegmentReader
+from pylog.segment import SegmentReader, first_batch_since, spans_of_times
 
 
 class Source(Protocol):
@@ -24,7 +24,7 @@ class Source(Protocol):
     published: Published
 
     def segments(self, state: CommitState) -> Segments: ...
-    def segment(self, base: int, state: CommitState, following: int | None) -> tuple[TimedSegmentReader, int]: ...
+    def segment(self, base: int, state: CommitState, following: int | None) -> tuple[SegmentReader, int]: ...
     def batches(self, start: int, end: int) -> Iterator[BatchView]: ...
 
 
@@ -66,7 +66,7 @@ class Times:
             spans: list[tuple[int, int | None]] = [(base, following)]
             with suppress(FileNotFoundError, CorruptSegment):
                 segment, size = self._reader.segment(base, state, segments.after(base))
-                spans = segment.spans_of_times(first_ms, last_ms, size)
+                spans = spans_of_times(segment, first_ms, last_ms, size)
             for first, limit in spans:
                 low, high = max(first, start), min(following if limit is None else limit, end)
                 if found and found[-1][1] == low < high:
@@ -83,7 +83,7 @@ class Times:
         if following is None and not state.written_end:
             return None  # its file may not be there yet: a roll publishes it first
         segment, end = self._reader.segment(base, state, following)
-        header = segment.first_batch_since(timestamp_ms, start, end) if end else None
+        header = first_batch_since(segment, timestamp_ms, start, end) if end else None
         if header is None:
             return None
         return self._first_since(
