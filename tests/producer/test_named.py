@@ -59,7 +59,7 @@ def test_a_repeated_record_is_not_appended_again_and_has_the_offset_of_the_first
 
 
 def test_a_gap_closes_the_batch_and_a_sequence_inside_it_is_not_appended_later(log: Log, topic: str) -> None:
-    with Producer(log, name="a") as producer:
+    with Producer(log, name="a", linger_ms=60_000) as producer:
         assert send(producer, 3, 4, 9, 10) == [0, 1, 2, 3]
         assert send(producer, 5, 9) == [-1, 2]
         batches = list(log.manager.partition("t", 0).last_batches(producer_id_of("a")))
