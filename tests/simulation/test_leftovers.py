@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from pylog import Log, ProducerRecord
-from pylog.errors import StorageError, TopicExists, TopicNotFound
+from pylog.errors import StorageError, StorageFull, TopicExists, TopicNotFound
 from pylog.testing.machine import Killed, Machine, Process, Step, for_every_kill
 from tests.partition.logs import batch, topic_of
 from tests.simulation.actors import kill_at
@@ -282,3 +282,27 @@ def test_a_seal_of_an_earlier_segment_is_gone_for_good_when_the_segment_is_close
     partition.append([ProducerRecord(b"z")], acks=1)
     for image in machine.power_losses():
         assert [record.value for record in open_log(image).partition("t", 0).scan()] in ([b"y"], [b"y", b"z"])
+
+
+def test_who_is_told_that_a_topic_is_gone_knows_that_everybody_sees_it() -> None:
+    """The disk was full when its deleter gave the catalog a new time: the catalog has the time of the change before."""
+    machine = Machine()
+    deleter = open_log(machine)
+    topic_of(deleter, "t")
+    other, stale = open_log(machine), open_log(machine)
+
+    def full(process: Process, step: Step) -> None:
+        if step.name == "create" and step.path.endswith("/.changed"):
+            raise StorageFull("no space left on device", path=step.path)
+
+    stale.partition("t", 0).append([ProducerRecord(b"before")])
+    machine.before_step.append(full)
+    with pytest.raises(StorageFull):
+        deleter.delete_topic("t")
+    with pytest.raises(StorageFull):
+        other.delete_topic("t")
+    machine.before_step.clear()
+    with pytest.raises(TopicNotFound):
+        other.delete_topic("t")
+    with pytest.raises(TopicNotFound):
+        stale.partition("t", 0)

@@ -261,6 +261,8 @@ class Catalog:
         try:
             topic = self.describe(name, _NO_ADVICE)
         except own(TopicNotFound):
+            if name in self.being_deleted():  # by one that failed: others may not have noticed it
+                self.advance_version()
             filesystem.sync_directory(self._layout.topics)  # its deleter may not have done so yet
             raise
         for number in range(topic.partitions):  # a stopped append must not leave half a topic
