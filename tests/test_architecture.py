@@ -71,7 +71,7 @@ ROOMS_OF: dict[str, Collection[str]] = {
     **dict.fromkeys(("pyarrow", "pandas"), frozenset({"arrow", "spark"})),
     "random": OUTSIDE | {"producer"},  # a keyless record goes to any partition
     "time": {"clock"},
-    "asyncio": {"aio", "testing"},
+    "asyncio": {"testing"},
     "crc32c": HEIGHT,
     "mmh3": {"codec", "producer"},
     "kafka": {"cli"},

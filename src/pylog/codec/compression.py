@@ -1,7 +1,7 @@
 """Compresses and decompresses payloads; ``decompress`` never returns more than the caller's limit.
 
-The framing of each codec is Kafka's. The libraries zlib, zstandard, and
-the extras lz4 and cramjam (snappy), are imported at first use. Sizes in the input are compared with
+The framing of each codec is Kafka's. The libraries zlib, zstandard, and of the extra ``codecs``
+lz4 and cramjam (for snappy), are imported at first use. Sizes in the input are compared with
 the limit, and with what the input can hold, before memory is allocated. Several frames, members or
 xerial streams in a row are read as one. Output depends only on data, level and library version.
 """
