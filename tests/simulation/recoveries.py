@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import islice
 from random import Random
 
+from pylog.catalog.layout import parse_condemned
 from pylog.errors import LogNotFound, PylogError
 from pylog.partition.commit_slots import latest
 from pylog.partition.verify import Problem
@@ -33,9 +34,11 @@ def recover(machine: Machine) -> None:
 
 
 def segments_of(machine: Machine) -> dict[str, bytes | None]:
-    """Every segment but those that lie wholly before the log start, which may be removed now or by the next recovery."""
+    """Every segment but those that lie wholly before the log start, which may be removed now or by the next recovery, and
+    those of a deleted topic whose removal the system refused: no reader sees them, and maintenance removes them.
+    """
     contents = machine.disk.contents()
-    found = {path: data for path, data in contents.items() if path.endswith(".log")}
+    found = {path: data for path, data in contents.items() if path.endswith(".log") and not _is_condemned(path)}
     for path in sorted(found):
         directory = path.rpartition("/")[0]
         state = latest(contents.get(f"{directory}/{COMMIT_SLOTS}") or b"")
@@ -43,6 +46,10 @@ def segments_of(machine: Machine) -> dict[str, bytes | None]:
         if state is not None and later and min(later) <= state.log_start_offset:
             del found[path]
     return found
+
+
+def _is_condemned(path: str) -> bool:
+    return parse_condemned(path.split("/")[-2]) is not None
 
 
 def base_of(path: str) -> int:
