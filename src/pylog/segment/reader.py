@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import TypeVar
 
 from pylog.codec.batch import BatchHeader, BatchView, check_header, header_crc, read_header, size_at
 from pylog.codec.control import read_marker
@@ -22,7 +23,9 @@ from pylog.segment.naming import LOG, OFFSET_INDEX, SEAL, file_path
 from pylog.segment.outline import nothing_known
 from pylog.segment.scan import SegmentScan
 from pylog.segment.seal import Seal, check_home, read_seal
-from pylog.storage import FileSystem
+from pylog.storage import FileSystem, ReadableFile
+
+T = TypeVar("T")
 
 logger = logging.getLogger("pylog.segment")
 
@@ -53,8 +56,8 @@ class SegmentReader:
         ``batch_limit_bytes`` is called for a batch of more than 128 MiB, which is read up to this limit.
         """
         self._batch_limit_bytes = batch_limit_bytes
-        self.filesystem = filesystem
-        self.directory = directory
+        self._filesystem = filesystem
+        self._directory = directory
         self.dense_by_default = dense
         self._closed = closed
         self._home = home
@@ -62,7 +65,7 @@ class SegmentReader:
         self._seal: Seal | None = None
         self._seal_was_read = False
         self.number = next(_NUMBERS)
-        self.outline = nothing_known(base_offset)  # what lookups by time have read
+        self.outline = nothing_known(base_offset)  # of lookups by time: see ``time_lookup.py``
         self.base_offset = base_offset
         self.path = file_path(directory, base_offset, LOG)
         self.file = filesystem.open_readable(self.path)
@@ -97,11 +100,11 @@ class SegmentReader:
         if self._closed and not self._seal_was_read:
             size, seal = self.file.size(), None
             try:
-                seal = read_seal(self.filesystem, self.directory, self.base_offset, size)
+                seal = read_seal(self._filesystem, self._directory, self.base_offset, size)
             except own(CorruptSegment, FormatVersionError) as damage:
                 logger.warning("%s; reading on without it", damage)
             if seal is not None and seal.home != self._home:
-                path = file_path(self.directory, self.base_offset, SEAL)
+                path = file_path(self._directory, self.base_offset, SEAL)
                 check_home(seal.home, self._home, path, next_position=size, next_offset=self._end_offset)
             self._seal = seal
             self._seal_was_read = True  # last: another thread that sees this uses the seal
@@ -129,25 +132,40 @@ class SegmentReader:
         """Where to start looking for ``offset``: the index entry, if a batch at or before the offset is there."""
         if offset <= self.base_offset:
             return 0  # the first batch has no entry
-        try:
-            index = OffsetIndexReader(
-                self.filesystem.open_readable(file_path(self.directory, self.base_offset, OFFSET_INDEX)),
-                self.base_offset,
-            )
-        except own(FileNotFoundError):
+        index = self.open_index(OffsetIndexReader, OFFSET_INDEX)
+        if index is None:
             return 0
         try:
             indexed, position = index.floor(offset)
         finally:
             index.close()
-        if not 0 < position <= end - HEADER_BYTES:
-            return 0
-        front = self.file.pread(HEADER_BYTES, position)
-        if len(front) < HEADER_BYTES or check_header(header := read_header(front)) is not None:
+        header = self.header_at(position, end) if position > 0 else None
+        if header is None:
             return 0
         # Kafka before 4.1 indexed whole appends, so there the entry may name a later batch's last offset.
         agrees = header.last_offset == indexed if self.dense_by_default else header.last_offset <= indexed
         return position if agrees and self.base_offset <= header.base_offset <= offset else 0
+
+    def open_index(self, reader: Callable[[ReadableFile, int], T], suffix: str) -> T | None:
+        """A ``reader`` of the index file with this suffix, which the caller closes; None if there is no such file."""
+        try:
+            file = self._filesystem.open_readable(file_path(self._directory, self.base_offset, suffix))
+        except own(FileNotFoundError):
+            return None
+        return reader(file, self.base_offset)
+
+    def header_at(self, position: int, end: int) -> BatchHeader | None:
+        """The header at a position that an index names; None if no well-formed one is there before ``end``."""
+        front = self.file.pread(HEADER_BYTES, position) if position + HEADER_BYTES <= end else b""
+        if len(front) < HEADER_BYTES or check_header(header := read_header(front)) is not None:
+            return None
+        return header
+
+    def sealed_header(self, seal: Seal, number: int) -> BatchHeader | None:
+        """The header of a batch by its number in the seal; None if other bytes are there."""
+        front = self.file.pread(HEADER_BYTES, seal.positions[number])
+        intact = len(front) == HEADER_BYTES and header_crc(front) == seal.header_crcs[number]
+        return read_header(front) if intact else None
 
     def headers_from(self, offset: int) -> SegmentScan:
         """The batches from ``offset`` on, without a look at checksums and gaps."""
@@ -164,9 +182,7 @@ class SegmentReader:
                 position = seal.positions[number]
                 if position >= end:
                     return
-                front = self.file.pread(HEADER_BYTES, position)
-                intact = len(front) == HEADER_BYTES and header_crc(front) == seal.header_crcs[number]
-                yield position, read_header(front) if intact else None
+                yield position, self.sealed_header(seal, number)
             return
         window, window_start = b"", position
         next_offset = self.base_offset if position == 0 else None
@@ -306,9 +322,9 @@ class SegmentReader:
         number = seal.number_at(position) if seal is not None else None
         if seal is not None and number is not None:
             for following in range(number + 1, len(seal.positions)):
-                front = self.file.pread(HEADER_BYTES, seal.positions[following])
-                if header_crc(front) == seal.header_crcs[following]:
-                    next_position, next_offset = seal.positions[following], read_header(front).base_offset
+                header = self.sealed_header(seal, following)
+                if header is not None:
+                    next_position, next_offset = seal.positions[following], header.base_offset
                     break
             else:
                 next_position, next_offset = seal.size_bytes, seal.last_offset + 1

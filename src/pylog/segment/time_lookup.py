@@ -11,12 +11,11 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import pairwise
 
-from pylog.codec.batch import BatchHeader, check_header, header_crc, read_header
-from pylog.codec.format import HEADER_BYTES
+from pylog.codec.batch import BatchHeader
 from pylog.errors import CorruptSegment
 from pylog.index import TimeIndexReader
 from pylog.interrupts import own
-from pylog.segment.naming import TIME_INDEX, file_path
+from pylog.segment.naming import TIME_INDEX
 from pylog.segment.outline import extended, nothing_known, outline_of
 from pylog.segment.reader import SegmentReader
 from pylog.segment.seal import LEAST_EVERY_BYTES, TIMES_EVERY, Seal
@@ -88,12 +87,8 @@ def _indexed_time(segment: SegmentReader, timestamp_ms: int, end: int) -> int:
 
     Nothing proves that all batches before it are older. A damaged entry hardly ever agrees.
     """
-    try:
-        index = TimeIndexReader(
-            segment.filesystem.open_readable(file_path(segment.directory, segment.base_offset, TIME_INDEX)),
-            segment.base_offset,
-        )
-    except own(FileNotFoundError):
+    index = segment.open_index(TimeIndexReader, TIME_INDEX)
+    if index is None:
         return 0
     try:
         entry = index.before(timestamp_ms)
@@ -105,8 +100,8 @@ def _indexed_time(segment: SegmentReader, timestamp_ms: int, end: int) -> int:
         position = segment.locate(entry.offset, end)
     except own(CorruptSegment):
         return 0
-    front = segment.file.pread(HEADER_BYTES, position) if position + HEADER_BYTES <= end else b""
-    if len(front) < HEADER_BYTES or check_header(header := read_header(front)) is not None:
+    header = segment.header_at(position, end)
+    if header is None:
         return 0
     agrees = header.last_offset == entry.offset if segment.dense_by_default else header.base_offset <= entry.offset
     return position if agrees and header.max_timestamp_ms == entry.timestamp_ms else 0
@@ -146,8 +141,8 @@ def _require_rising(segment: SegmentReader, spans: list[tuple[int, int | None]])
 
 
 def _sealed_header(segment: SegmentReader, seal: Seal, number: int) -> BatchHeader:
-    position = seal.positions[number]
-    front = segment.file.pread(HEADER_BYTES, position)
-    if len(front) < HEADER_BYTES or header_crc(front) != seal.header_crcs[number]:
-        raise segment.damage(position, "the batch header differs from the seal of this segment", seal.size_bytes)
-    return read_header(front)
+    header = segment.sealed_header(seal, number)
+    if header is None:
+        problem = "the batch header differs from the seal of this segment"
+        raise segment.damage(seal.positions[number], problem, seal.size_bytes)
+    return header
