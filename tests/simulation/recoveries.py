@@ -9,7 +9,6 @@ from collections.abc import Callable
 from itertools import islice
 from random import Random
 
-from pylog.catalog.layout import parse_condemned
 from pylog.errors import LogNotFound, PylogError
 from pylog.partition.commit_slots import latest
 from pylog.partition.verify import Problem
@@ -33,12 +32,18 @@ def recover(machine: Machine) -> None:
             log.partition(name, 0).log.roll()
 
 
+def settled(machine: Machine) -> dict[str, bytes | None]:
+    """The segments after a recovery, and a maintenance: it removes what the system refused to remove of a deleted topic."""
+    recover(machine)
+    with machine.process().open_log(ROOT) as log:
+        assert log.maintain().failures == []
+    return segments_of(machine)
+
+
 def segments_of(machine: Machine) -> dict[str, bytes | None]:
-    """Every segment but those that lie wholly before the log start, which may be removed now or by the next recovery, and
-    those of a deleted topic whose removal the system refused: no reader sees them, and maintenance removes them.
-    """
+    """Every segment but those that lie wholly before the log start, which may be removed now or by the next recovery."""
     contents = machine.disk.contents()
-    found = {path: data for path, data in contents.items() if path.endswith(".log") and not _is_condemned(path)}
+    found = {path: data for path, data in contents.items() if path.endswith(".log")}
     for path in sorted(found):
         directory = path.rpartition("/")[0]
         state = latest(contents.get(f"{directory}/{COMMIT_SLOTS}") or b"")
@@ -46,10 +51,6 @@ def segments_of(machine: Machine) -> dict[str, bytes | None]:
         if state is not None and later and min(later) <= state.log_start_offset:
             del found[path]
     return found
-
-
-def _is_condemned(path: str) -> bool:
-    return parse_condemned(path.split("/")[-2]) is not None
 
 
 def base_of(path: str) -> int:
@@ -137,15 +138,12 @@ def _steps_to_recover(machine: Machine) -> list[Step]:
 
 def _interrupt(machine: Machine, ledger: Ledger, at: int, kind: str, random: Random, depth: int) -> list[str]:
     """What is wrong after a recovery that was interrupted at a step, and those after it."""
-    whole = machine.copy()
-    recover(whole)
+    whole = settled(machine.copy())
     current = machine.copy()
     for level in range(depth):
         _recover_until(current, at if level == 0 else random.randrange(at + 1), kind, random)
         current = _after(current, kind, random)
-    kept = current.copy()
-    recover(kept)
-    if segments_of(kept) != segments_of(whole):
+    if settled(current.copy()) != whole:
         return ["it came to another log than without the interruption"]
     return problems(current, ledger.copy(), power_lost=True)
 
