@@ -284,7 +284,7 @@ def test_a_seal_of_an_earlier_segment_is_gone_for_good_when_the_segment_is_close
         assert [record.value for record in open_log(image).partition("t", 0).scan()] in ([b"y"], [b"y", b"z"])
 
 
-def test_who_is_told_that_a_topic_is_gone_knows_that_everybody_sees_it() -> None:
+def test_after_a_deletion_that_failed_the_topic_is_gone_for_all_processes_or_none_is_told_so() -> None:
     """The disk was full when its deleter gave the catalog a new time: the catalog has the time of the change before."""
     machine = Machine()
     deleter = open_log(machine)

@@ -226,7 +226,7 @@ def test_commits_to_a_topic_that_was_deleted_are_forgotten() -> None:
 
 @pytest.mark.slow
 def test_what_is_touched_once_is_synced_for_the_table_to_forget_it(caplog: pytest.LogCaptureFixture) -> None:
-    """Each transaction in partitions of its own: no later one syncs the markers of those before. The disk refuses once."""
+    """Each transaction in partitions of its own: no later one syncs the markers of those before. During one, the disk refuses."""
     stage = Stage()
     owner = stage.owner()
     count = UNFINISHED_MAX + 4

@@ -261,7 +261,7 @@ class Catalog:
         try:
             topic = self.describe(name, _NO_ADVICE)
         except own(TopicNotFound):
-            if name in self.being_deleted():  # by one that failed: others may not have noticed it
+            if name in self.being_deleted():  # its deleter failed, and other processes may not know
                 self.advance_version()
             filesystem.sync_directory(self._layout.topics)  # its deleter may not have done so yet
             raise

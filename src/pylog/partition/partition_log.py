@@ -157,13 +157,13 @@ class PartitionLog:
         self._notify()
         if self.writer.has_rolled:
             self.writer.has_rolled = False
-            self._clean()
+            self._call_after_roll()
         if self.writer.has_open_transactions():
             self.settle_transactions()
         return result
 
-    def _clean(self) -> None:
-        """After a roll. A failure does not concern the caller, whose records are in."""
+    def _call_after_roll(self) -> None:
+        """A failure does not concern the caller, whose records are in."""
         try:
             if self._after_roll is not None:
                 self._after_roll(self)

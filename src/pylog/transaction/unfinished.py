@@ -36,9 +36,9 @@ class UnfinishedCommits:
         """Its markers are written. If there are too many by now, those of the oldest commit are synced."""
         self._marked[transaction] = tuple(marked)
         if len(self._marked) > UNFINISHED_MAX:
-            (producer_id, epoch), logs = next(iter(self._marked.items()))
+            (producer_id, epoch), partitions = next(iter(self._marked.items()))
             try:
-                for log, end_offset in logs:
+                for log, end_offset in partitions:
                     log.sync(end_offset)
             except own(PylogError) as error:  # the next one tries again
                 logger.warning("markers of producer %d, epoch %d, are not durable yet: %s", producer_id, epoch, error)
