@@ -197,9 +197,9 @@ def test_a_failed_sync_of_a_closed_segment_is_remembered_though_a_handler_raises
             patched.setattr(OsReadableFile, "close", closing)
             with contextlib_suppress(TimeoutError):
                 partition.log.sync(2)
-        assert partition.log.writer.failed_syncs.is_marked(0)
+        assert partition.log.writable().failed_syncs.is_marked(0)
         partition.log.sync(2)
-        assert not partition.log.writer.failed_syncs.is_marked(0)
+        assert not partition.log.writable().failed_syncs.is_marked(0)
 
 
 def test_a_failed_sync_in_a_recovery_is_remembered_though_a_handler_raises_next(
@@ -216,9 +216,9 @@ def test_a_failed_sync_in_a_recovery_is_remembered_though_a_handler_raises_next(
             patched.setattr(recovery.logger, "warning", lambda *_: raise_it(TimeoutError("of the handler")))
             with pytest.raises(TimeoutError):
                 partition.append([ProducerRecord(b"2")], acks=1)
-        assert partition.log.writer.failed_syncs.is_marked(0)
+        assert partition.log.writable().failed_syncs.is_marked(0)
         partition.append([ProducerRecord(b"2")])
-        assert not partition.log.writer.failed_syncs.is_marked(0)
+        assert not partition.log.writable().failed_syncs.is_marked(0)
 
 
 def refusing(name: str) -> Callable[[int], None]:

@@ -34,7 +34,7 @@ class FakePartition:
         self.durable_end: int | None = None
         self.blocked_end: int | None = None  # where a transaction is under way, whose end changes nothing here
         self.is_unmarked = False  # a transaction before the end is over, and has no marker
-        self.writer: object = None
+        self.is_read_only = True
         self.settled = 0  # how often the missing markers were asked for
         self.aborted: set[int] = set()  # base offsets of aborted batches
         self.control: set[int] = set()  # base offsets of markers

@@ -114,7 +114,7 @@ def test_an_iteration_looks_again_too() -> None:
 def test_missing_markers_are_written_by_who_may_write_but_only_if_their_owner_does_not() -> None:
     log = blocked_log()
     orders = log["orders"]
-    orders.blocked_end, orders.is_unmarked, orders.writer = None, True, object()
+    orders.blocked_end, orders.is_unmarked, orders.is_read_only = None, True, False
     consumer = consumer_of(log, "orders")
     assert len(consumer.poll()) == 2
     assert consumer.poll() == []

@@ -323,19 +323,17 @@ def test_a_child_that_returns_into_its_parents_change_is_refused(
         published = grant.slots.read()
         fork._run()
         assert published is not None
-        assert partition.log.writer is not None
         for change in (
             grant.check,
             partial(grant.publish, published),
             grant.sync_slots,
             partial(grant.segment_writer, 0),
-            partial(partition.log.writer._end._known, grant),
+            partial(partition.log.writable()._end._known, grant),
         ):
             with pytest.raises(ForkedHandle):
                 change()
 
-    assert partition.log.writer is not None
-    partition.log.writer._lock.holding(1000, forks)
+    partition.log.writable()._lock.holding(1000, forks)
     assert partition.append(one("a"), acks=1).base_offset == 0
 
 

@@ -252,15 +252,15 @@ def test_a_closed_segment_that_another_process_could_not_sync_is_copied_and_not_
     failing.hook = sync_fails(0, for_ever=True, suffix="").hook
     with pytest.raises(OutcomeUnknown):
         first.append(one("b"), acks="all")  # neither the file nor its copy
-    published, copies = second.log.writer.publish_durable, []  # type: ignore[union-attr]
+    published, copies = second.log.writable().publish_durable, []
 
     def publish(*arguments: Any) -> bool:
         copies.append(os.stat(log_file(directory)).st_ino)
         if len(copies) == 1:  # another process could not sync the copy either
-            first.log.writer.failed_syncs.mark(0)  # type: ignore[union-attr]
+            first.log.writable().failed_syncs.mark(0)
         return published(*arguments)
 
-    second.log.writer.publish_durable = publish  # type: ignore[union-attr, method-assign]
+    second.log.writable().publish_durable = publish  # type: ignore[method-assign]
     second.append(one("c"), acks="all")
     assert suspect not in syncs_per_file(filesystem)
     assert len({suspect, *copies}) == 3
@@ -296,7 +296,7 @@ def test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_ag
     second.append(one("b"), acks="all")
     failing.hook = sync_fails(0, for_ever=True, suffix="").hook
     suspect = inode_of(log_file(directory))
-    published, late = second.log.writer.publish_durable, []
+    published, late = second.log.writable().publish_durable, []
 
     def publish(*arguments: Any) -> bool:
         if not late:
@@ -305,7 +305,7 @@ def test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_ag
                 first.log.sync(second.latest_offset)
         return published(*arguments)
 
-    second.log.writer.publish_durable = publish  # type: ignore[union-attr, method-assign]
+    second.log.writable().publish_durable = publish  # type: ignore[method-assign]
     second.append(one("c"), acks="all")
     assert late
     assert os.stat(log_file(directory)).st_ino != suspect
@@ -324,15 +324,15 @@ def test_a_writer_killed_in_a_rewrite_leaves_no_sync_of_the_old_file_that_counts
             raise io_error(path)
         if operation == "replace" and path.endswith(".log"):
             # opens the old file, under the new version
-            second.log._durability._sync_active(second.log.writer.published())
+            second.log._writing.durability._sync_active(second.log.writable().published())
         if operation == "replaced" and path.endswith(".log"):
             raise Killed
 
-    second.log.writer.rewrite_segment = lambda *_: None  # type: ignore[union-attr, method-assign]  # the lock is the dying one's
+    second.log.writable().rewrite_segment = lambda *_: None  # type: ignore[method-assign]  # the lock is the dying one's
     dying.hook = hook
     with pytest.raises(Killed):
         first.append(one("b"), acks="all")
-    del second.log.writer.rewrite_segment  # type: ignore[union-attr]
+    del second.log.writable().rewrite_segment
     second.append(one("c"), acks="all")
     assert_durable(directory, filesystem)
     assert [value for _, value in everything(second)] == [b"a", b"b", b"c"]
@@ -347,10 +347,10 @@ def test_who_opens_the_old_file_in_the_midst_of_a_rewrite_is_told_when_the_new_o
         if operation == "sync" and path.endswith(".log"):
             raise io_error(path)
         if operation == "replace" and path.endswith(".log"):
-            second.log.writer.rewrite_segment = lambda *_: None  # type: ignore[union-attr, method-assign]  # first has the lock
+            second.log.writable().rewrite_segment = lambda *_: None  # type: ignore[method-assign]  # first has the lock
             # opens the old file, under the new version
-            second.log._durability._sync_active(second.log.writer.published())
-            del second.log.writer.rewrite_segment  # type: ignore[union-attr]
+            second.log._writing.durability._sync_active(second.log.writable().published())
+            del second.log.writable().rewrite_segment
 
     failing.hook = hook
     first.append(one("b"), acks="all")

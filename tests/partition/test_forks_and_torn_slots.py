@@ -270,8 +270,7 @@ def test_a_rewrite_that_another_process_has_done_already_is_not_done_again(direc
     partition = open_partition(directory)
     partition.append(one("a"), acks=1)
     inode = log_file(directory).stat().st_ino
-    assert partition.log.writer is not None
-    partition.log.writer.rewrite_segment(0, 1000)  # nothing distrusts it
+    partition.log.writable().rewrite_segment(0, 1000)  # nothing distrusts it
     assert log_file(directory).stat().st_ino == inode
 
 
@@ -303,11 +302,11 @@ def test_an_interrupt_in_the_midst_of_an_append_leaves_what_a_kill_would_leave(d
 def test_a_sync_that_is_interrupted_by_its_own_thread_is_refused_and_closing_is_harmless(tmp_path: Path) -> None:
     partition = open_partition(tmp_path / "t-0")
     partition.append(one("a"), acks=1)
-    with in_turn(partition.log._durability.turn):
+    with in_turn(partition.log._writing.durability.turn):
         assert partition.log.is_syncing_here()
         with pytest.raises(OutcomeUnknown, match="signal handler"):
             partition.log.sync(1)
-        partition.log._durability.close()
+        partition.log._writing.durability.close()
     partition.log.sync(1)
     assert partition.durable_offset == 1
 
@@ -327,7 +326,7 @@ def test_a_snapshot_that_is_removed_while_it_is_looked_for_gives_way_to_the_one_
     other = open_partition(directory, Vanishing())
     assert other.log.append_batch(batch(b"x", producer_id=7, epoch=0, sequence=3)).duplicate
     with pytest.raises(DeliveryTimeout):
-        other.log.writer._lock.holding(1000, lambda _: other.append(one("inside"), acks=1))  # type: ignore[union-attr]
+        other.log.writable()._lock.holding(1000, lambda _: other.append(one("inside"), acks=1))
 
 
 def test_a_snapshot_that_the_disk_does_not_take_costs_nothing_but_time(
@@ -366,12 +365,12 @@ def test_a_roll_that_fails_leaves_the_log_as_it_was(
     assert [segment.base_offset for segment in partition.segments] == [0, 2]
 
 
-@pytest.mark.parametrize("part", ["_durability", "writer"])
+@pytest.mark.parametrize("part", ["durability", "writer"])
 def test_an_interrupt_of_a_close_that_waits_for_another_thread_is_what_is_raised(tmp_path: Path, part: str) -> None:
     partition = open_partition(tmp_path / "t-0")
     partition.append(one("a"), acks=1)
-    closed = getattr(partition.log, part)
-    turn = closed.turn if part == "_durability" else closed._lock._turn
+    closed = getattr(partition.log._writing, part)
+    turn = closed.turn if part == "durability" else closed._lock._turn
     is_held, is_over = threading.Event(), threading.Event()
 
     def work_slowly() -> None:

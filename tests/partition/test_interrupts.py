@@ -104,8 +104,8 @@ def test_a_batch_of_others_that_an_interrupt_left_half_taken_in_is_known_afterwa
 def test_a_signal_handler_that_appends_to_the_partition_it_interrupted_is_refused(tmp_path: Path) -> None:
     partition = open_partition(tmp_path / "t-0")
     with pytest.raises(NotAppended, match="signal handler"):
-        partition.log.writer._lock.holding(1000, lambda _: partition.append(one("inside"), acks=1))
-    with in_turn(partition.log._durability.turn), pytest.raises(OutcomeUnknown, match="signal handler"):
+        partition.log.writable()._lock.holding(1000, lambda _: partition.append(one("inside"), acks=1))
+    with in_turn(partition.log._writing.durability.turn), pytest.raises(OutcomeUnknown, match="signal handler"):
         partition.append(one("synced inside"), acks="all")
     partition.append(one("after"), acks="all")
     assert [value for _, value in everything(partition)] == [b"synced inside", b"after"]
@@ -114,7 +114,7 @@ def test_a_signal_handler_that_appends_to_the_partition_it_interrupted_is_refuse
 def test_a_signal_handler_that_closes_the_partition_it_interrupted_ends_it_without_harm(directory: Path) -> None:
     partition = open_partition(directory)
     partition.append(one("a"), acks=1)
-    partition.log.writer._lock.holding(1000, lambda _: partition.close())
+    partition.log.writable()._lock.holding(1000, lambda _: partition.close())
     other = open_partition(directory)
     other.append(one("b"), acks=1, timeout_ms=1000)
     assert [value for _, value in everything(other)] == [b"a", b"b"]
@@ -130,7 +130,7 @@ def test_a_thread_that_waits_for_another_thread_gives_up_in_its_time(tmp_path: P
         inside.set()
         done.wait()
 
-    thread = threading.Thread(target=lambda: partition.log.writer._lock.holding(1000, work))
+    thread = threading.Thread(target=lambda: partition.log.writable()._lock.holding(1000, work))
     thread.start()
     try:
         inside.wait()

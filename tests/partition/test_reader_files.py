@@ -55,7 +55,7 @@ def test_a_reader_leaves_a_file_that_a_copy_has_replaced_unpublished(
         log.create_topic("t")
         partition, reader = log.partition("t", 0), reading.partition("t", 0)
         append(partition, 1)
-        writer = partition.log.writer
+        writer = partition.log.writable()
         assert writer is not None
         writer.failed_syncs.mark(0)
         replace_log = SegmentFiles.replace_log

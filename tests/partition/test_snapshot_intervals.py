@@ -137,7 +137,7 @@ def test_producers_are_the_same_after_any_number_of_snapshots(
     assert {number: reopened.log.next_sequence(number) for number in range(30)} == {
         number: following.get(number) for number in range(30)
     }
-    states = partition.log.writer._end.producers  # type: ignore[union-attr]
+    states = partition.log.writable()._end.producers
     assert len(states) == len(following) == len(states.entries)
     assert list(verify_partition(OsFileSystem(), str(directory), TP)) == []
 

@@ -76,8 +76,8 @@ def test_a_writer_waits_for_whoever_holds_the_lock_file(directory: Path) -> None
     assert lock.try_acquire()
     for call in (
         lambda: partition.append(one("a"), acks=1, timeout_ms=5),
-        lambda: partition.log.writer.roll(5),
-        lambda: partition.log.writer.delete_before(0, 5),
+        lambda: partition.log.writable().roll(5),
+        lambda: partition.log.writable().delete_before(0, 5),
     ):
         with pytest.raises(DeliveryTimeout):
             call()

@@ -57,7 +57,7 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_died(tmp_path: Path) ->
             mine = Log(tmp_path / "log")
             partition = mine.partition("events", 0)
             partition.append([ProducerRecord(b"parent")], acks=1)
-            lock = partition.log.writer._lock._lock
+            lock = partition.log.writable()._lock._lock
             assert lock is not None
             assert lock.try_acquire()  # as a parent that dies in mid-append would
             grandchild = os.fork()
@@ -80,7 +80,7 @@ def test_a_child_that_exits_does_not_free_the_lock_of_its_parent(tmp_path: Path)
     with Log(tmp_path / "log") as log, Log(tmp_path / "log") as other:
         partition = topic_of(log, "events")
         partition.append([ProducerRecord(b"first")], acks=1)
-        lock = partition.log.writer._lock._lock
+        lock = partition.log.writable()._lock._lock
         assert lock is not None
         assert lock.try_acquire()
         assert result_of(forked(lambda: partition.latest_offset)) == 1

@@ -94,7 +94,7 @@ def test_a_topic_that_is_another_when_it_is_opened_is_gone(tmp_log_dir: Path) ->
 def test_a_file_that_is_missing_while_the_lock_is_held_is_damage(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("t")
-        writer = log.partition("t", 0).log.writer
+        writer = log.partition("t", 0).log.writable()
         assert writer is not None
         with pytest.raises(CorruptSegment, match="is missing"):
             writer._lock.holding(1000, lambda _: (tmp_log_dir / "t-0" / "none").read_bytes())

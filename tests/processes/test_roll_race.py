@@ -44,7 +44,7 @@ def test_a_sync_between_publishing_a_new_segment_and_creating_its_file_covers_wh
         log.create_topic("events", segment_bytes=2000)
         partition, neighbour = log.partition("events", 0), other.partition("events", 0)
         neighbour.append([ProducerRecord(bytes(900))], acks=1)
-        waiting = neighbour.log._durability
+        waiting = neighbour.log._writing.durability
         waiting._writer.publish_durable = lambda *_: True  # its lock is held by the one who rolls
         filesystem.look = lambda: waiting.sync(1)
         for _ in range(3):

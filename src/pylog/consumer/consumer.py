@@ -578,7 +578,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     def _make_durable(self, name: TopicPartition, offset: int) -> None:
         """A stored position must not outlive its records. Without permission to write, their writers see to that."""
         partition = self._log.partition(*name)
-        if partition.writer is not None:
+        if not partition.is_read_only:
             make_records_durable(partition, offset)
 
     def _in_group(self) -> GroupAssignment:

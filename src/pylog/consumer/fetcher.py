@@ -294,7 +294,7 @@ class Fetcher:
 
     def _mark(self, assigned: AssignedPartition, partition: PartitionLog) -> None:
         """Write markers that are missing: without them every reader must ask about these transactions."""
-        if partition.writer is None:
+        if partition.is_read_only:
             return
         assigned.look_again = True
         if assigned.unmarked_since_s is None:

@@ -81,14 +81,15 @@ class LogManager:
         check_topic_options(topic_defaults)
         defaults = TopicConfig().with_changes(topic_defaults)
         self._forget_commits = forget_commits
-        self._transactions = transactions
-        self._after_roll = after_roll
         self._partitions: dict[TopicPartition, PartitionLog] = {}
         self._topics: dict[str, TopicDescription] = {}
         self._topics_version = -1
         self._mutex = threading.RLock()
         self._durable_topics: set[tuple[str, int]] = set()  # topics (id, partitions) whose names are on the disk
         self._changes = Changes(self.clock)
+        self._notify = self._changes.notify  # one for all partitions, as the next two
+        self._transactions = partial(transactions, self)
+        self._after_roll = None if after_roll is None else partial(after_roll, self)
         self._to_flush: WeakSet[Flushable] = WeakSet()
         self._parts: dict[object, Any] = {}
         self.closed = False
@@ -99,6 +100,9 @@ class LogManager:
         self.filesystem = opened.filesystem
         self._catalog: Catalog | KafkaCatalog = opened.catalog
         self.is_kafka_directory = isinstance(opened.catalog, KafkaCatalog)
+        self._require_slots_version: Callable[[str], object] = (
+            bool if isinstance(opened.catalog, KafkaCatalog) else opened.catalog.require_slots_version
+        )
         self.read_only = opened.read_only
         self._why_read_only = why_read_only(read_only, self.is_kafka_directory)
         self._kafka_log_starts = opened.kafka_log_starts
@@ -290,17 +294,17 @@ class LogManager:
         sealed_for = "" if self.is_kafka_directory else topic.id  # Kafka's files may contain seals of any log
         directory = PartitionDirectory(
             self.filesystem, self.clock, self.layout.partition(*key), key, settings, self.boot, sealed_for,
-            require_slots_version=partial(self._require_slots_version, topic.name), is_kafka=self.is_kafka_directory,
+            require_slots_version=self._require_slots_version, is_kafka=self.is_kafka_directory,
         )  # fmt: skip
         return PartitionLog(
             directory,
             topic_id=topic.id,
             why_read_only=self._why_read_only if self.read_only else None,
             log_start=self._kafka_log_starts.get(key, 0),
-            notify=self._changes.notify,
+            notify=self._notify,
             sync_catalog=partial(self._sync_catalog, (topic.id, topic.partitions)),
-            transactions=None if self.is_kafka_directory else partial(self._transactions, self),
-            after_roll=None if self._after_roll is None else partial(self._after_roll, self),
+            transactions=None if self.is_kafka_directory else self._transactions,
+            after_roll=self._after_roll,
         )  # fmt: skip
 
     def _sync_catalog(self, topic: tuple[str, int]) -> None:
@@ -310,10 +314,6 @@ class LogManager:
         if topic not in self._durable_topics:
             self._catalog.make_durable()
             self._durable_topics.add(topic)
-
-    def _require_slots_version(self, topic: str) -> None:
-        assert isinstance(self._catalog, Catalog)  # since partitions that can't be written don't ask
-        self._catalog.require_slots_version(topic)
 
     def _config_of(self, key: TopicPartition, topic_id: str) -> TopicConfig:
         """A partition's settings. ``TopicNotFound`` if another topic has the name now."""

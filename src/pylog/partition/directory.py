@@ -73,9 +73,9 @@ class PartitionDirectory(NamedTuple):
     """One partition directory, at ``path``. ``boot`` is ``boot_of`` its filesystem.
 
     ``topic_id`` is empty if it is not certain. ``settings`` raises ``TopicNotFound`` if the topic is gone, or another one
-    has its name; ``find_topic`` does so for a directory whose settings cannot. A writer calls ``require_slots_version`` before
-    it upgrades older commit slots: versions of pylog that know only those then refuse the topic.
-    ``is_kafka``: Kafka wrote it, so it has no slots, and offsets only rise.
+    has its name; ``find_topic`` does so for a directory whose settings cannot. A writer calls ``require_slots_version``
+    with the topic's name, before it upgrades older commit slots: versions of pylog that know only those then refuse the
+    topic. ``is_kafka``: Kafka wrote it, so it has no slots, and offsets only rise.
     """
 
     filesystem: FileSystem
@@ -86,7 +86,7 @@ class PartitionDirectory(NamedTuple):
     boot: int
     topic_id: str
     find_topic: Callable[[], object] | None = None
-    require_slots_version: Callable[[], object] = bool
+    require_slots_version: Callable[[str], object] = bool
     is_kafka: bool = False
 
     @staticmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pylog.checks import require_whole
 from pylog.codec.batch import BatchView
@@ -56,8 +56,21 @@ class Transactions(Protocol):
         """Write the missing markers of the partition's transactions that are over."""
 
 
+class _Writing(NamedTuple):
+    """What a process has of a partition that it writes to."""
+
+    writer: PartitionWriter
+    durability: Durability
+
+    def close(self) -> None:
+        self.durability.close()
+        self.writer.close()
+
+
 class PartitionLog:
-    """The log of one partition directory. ``writer`` is None if it can only be read."""
+    """The log of one partition directory."""
+
+    _writing: _Writing | None = None  # until the first change: of a log of many partitions, most are only read
 
     def __init__(
         self,
@@ -84,12 +97,10 @@ class PartitionLog:
         self._transactions = transactions
         self._after_roll = after_roll
         self._next_settling_s = 0.0
+        self._sync_catalog = sync_catalog
         self._why_read_only = why_read_only
-        self.writer: PartitionWriter | None = None
-        if why_read_only is None:
-            self.writer = PartitionWriter(directory)
-            self._durability = Durability(directory, self.writer, sync_catalog)
-        recover = None if self.writer is None else self.writer.recovered
+        self.is_read_only = why_read_only is not None
+        recover = None if self.is_read_only else self._recovered
         self.view = PublishedView(directory, log_start=log_start, recover=recover)
         ask_outcome = None if transactions is None else self.outcome
         self.reader = PartitionReader(directory, self.view, ask_outcome)
@@ -151,14 +162,13 @@ class PartitionLog:
         since gets ``ForkedHandle``. ``require_ongoing`` is called with the lock, and raises if the
         batch's transaction is over. Raises a kind of ``NotAppended``, or ``OutcomeUnknown``.
         """
-        if self.writer is None:
-            raise self._read_only()
-        result = self.writer.append(batch, expected_offset, timeout_ms, min_timestamp_ms, process_id, require_ongoing)
+        writer = self.writable()
+        result = writer.append(batch, expected_offset, timeout_ms, min_timestamp_ms, process_id, require_ongoing)
         self._notify()
-        if self.writer.has_rolled:
-            self.writer.has_rolled = False
+        if writer.has_rolled:
+            writer.has_rolled = False
             self._call_after_roll()
-        if self.writer.has_open_transactions():
+        if writer.has_open_transactions():
             self.settle_transactions()
         return result
 
@@ -186,9 +196,7 @@ class PartitionLog:
 
         For ``timeout_ms`` (default: two minutes) it waits for the partition's lock, to tell others.
         """
-        if self.writer is None:
-            raise self._read_only()
-        self._durability.sync(end_offset, timeout_ms)
+        (self._writing or self._begin_writing()).durability.sync(end_offset, timeout_ms)
         self._notify()
 
     def sync_appended(self, result: AppendResult) -> None:
@@ -259,7 +267,7 @@ class PartitionLog:
         What it can't do now, the next caller does. A failure does not concern the caller.
         """
         now_s = self.directory.clock.monotonic()
-        if self.writer is None or self._transactions is None or now_s < self._next_settling_s:
+        if self.is_read_only or self._transactions is None or now_s < self._next_settling_s:
             return
         self._next_settling_s = now_s + SETTLING_EVERY_S
         try:
@@ -270,7 +278,7 @@ class PartitionLog:
 
     def is_syncing_here(self) -> bool:
         """Whether this thread is in the middle of ``sync``: a signal handler, which has interrupted it, can't sync."""
-        return self.writer is not None and self._durability.turn.is_mine()
+        return self._writing is not None and self._writing.durability.turn.is_mine()
 
     def roll(self) -> None:
         """Close the active segment and begin a new one, unless it is empty."""
@@ -286,15 +294,22 @@ class PartitionLog:
         return self.writable().delete_before(require_whole("offset", offset), timeout_ms, allowed)
 
     def writable(self) -> PartitionWriter:
-        if self.writer is None:
-            raise self._read_only()
-        return self.writer
+        """What changes the partition. ``ReadOnlyLog``."""
+        return (self._writing or self._begin_writing()).writer
 
-    def _read_only(self) -> ReadOnlyLog:
-        path = self.directory.path
-        return ReadOnlyLog(
-            f"{path} can only be read: {self._why_read_only}", path=path, reason=self._why_read_only
-        )  # fmt: skip
+    def _begin_writing(self) -> _Writing:
+        if self.is_read_only:
+            path, why = self.directory.path, self._why_read_only
+            raise ReadOnlyLog(f"{path} can only be read: {why}", path=path, reason=why)
+        writer = PartitionWriter(self.directory)
+        made = _Writing(writer, Durability(self.directory, writer, self._sync_catalog))
+        writing: _Writing = vars(self).setdefault("_writing", made)  # atomic: a thread may have been faster
+        if self.view.is_closed:  # ``close`` has not seen it, or has closed it: the files stay closed
+            writing.close()
+        return writing
+
+    def _recovered(self) -> CommitState:
+        return self.writable().recovered()
 
     # What is there
 
@@ -349,6 +364,5 @@ class PartitionLog:
         """Give the files back, and seal what is due. Appends after this raise ``Closed``; nothing appended is lost."""
         self.view.close()
         self.reader.close()
-        if self.writer is not None:
-            self._durability.close()
-            self.writer.close()
+        if self._writing is not None:
+            self._writing.close()

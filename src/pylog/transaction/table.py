@@ -64,7 +64,7 @@ class Found(NamedTuple):
         """Whether it is durable, after an attempt to make it so. Needs no write permission, and raises nothing of the disk's."""
         if self.is_durable():
             return True
-        if self.log.writer is None:
+        if self.log.is_read_only:
             return self.log.sync_as_reader()
         try:
             self.log.settle(PATIENCE_MS)  # it may be in the end that its writer has not published

@@ -63,7 +63,7 @@ class PublishedView:
         self._log_start = log_start
         self._recover = recover
         self._slots: CommitSlotsReader | None = None
-        self._is_closed = False
+        self.is_closed = False
         self._assessed: tuple[tuple[object, ...], CommitState] | None = None
         # The state of a Kafka directory. A thread that continues from it takes it out.
         self._tail: deque[_KafkaTail] = deque(maxlen=1)
@@ -118,12 +118,12 @@ class PublishedView:
 
     def close(self) -> None:
         """Close the slots for good."""
-        self._is_closed = True
+        self.is_closed = True
         self._slots = None
 
     def check_open(self) -> None:
         """``Closed`` after ``close``."""
-        if self._is_closed:
+        if self.is_closed:
             self._directory.check_topic()  # closed because its topic is gone: then that is the error
             raise Closed(f"{self._path} has been closed", path=self._path)
 

@@ -69,7 +69,7 @@ class PartitionReader:
         self._home = directory.home
         self.published = published
         self._decided = Undecided(0, aborted, False)
-        self._tail = None if ask_outcome is None else Tail(self, published.current, ask_outcome)
+        self._tail = None if ask_outcome is None else Tail(self, published, ask_outcome)
         # Threads share this object: each is replaced whole, and files close when the last user drops them.
         self._listed: tuple[tuple[int, int], Segments] | None = None
         self._seen = directory  # as the listed segments are to be opened: compaction may be replacing some
@@ -365,7 +365,7 @@ class PartitionReader:
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that have no marker here, by their first offsets."""
-        tail = self._tail or Tail(self, self.published.current, lambda *_: Outcome.UNDECIDED)
+        tail = self._tail or Tail(self, self.published, lambda *_: Outcome.UNDECIDED)
         return self._reread(lambda: tail.scanned(self.published.current()).all())
 
     def aborted_since(self, offset: int) -> Generator[AbortedTransaction, None, None]:

@@ -6,7 +6,6 @@ transaction without a marker ended, then the markers again. See ``transaction/ou
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from pylog.codec.batch import BatchView
@@ -15,6 +14,7 @@ from pylog.interrupts import own
 from pylog.limits import FETCH_BYTES
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.read.cursor import Cursor
+from pylog.partition.read.published import Published
 from pylog.partition.read.undecided import AskOutcome, OpenTransactions, Undecided
 from pylog.partition.read.visibility import READ_UNCOMMITTED, visible_end
 
@@ -35,9 +35,9 @@ class Source(Protocol):
 class Tail:
     """The transactions without a marker in one partition. Threads share it: what is kept is replaced whole."""
 
-    def __init__(self, source: Source, current: Callable[[], CommitState], ask: AskOutcome) -> None:
+    def __init__(self, source: Source, published: Published, ask: AskOutcome) -> None:
         self._source = source
-        self._current = current
+        self._published = published
         self._ask = ask
         self._kept: OpenTransactions | None = None
 
@@ -55,7 +55,7 @@ class Tail:
             known.check(offset)
         undecided = known.decided(end, self._ask)
         if not known.knows(undecided.aborted):
-            known = self._scanned(known.copy(), self._current())
+            known = self._scanned(known.copy(), self._published.current())
             undecided = known.without_committed(undecided)
             self._kept = known
         return undecided._replace(end=max(undecided.end, state.last_stable_offset))  # its first records may be deleted
@@ -84,7 +84,7 @@ class Tail:
             try:
                 batches, after = self._source.read_at(cursor, state, FETCH_BYTES)
             except own(CorruptSegment) as damage:
-                now = self._current()
+                now = self._published.current()
                 if now.segments_version != state.segments_version or now.log_start_offset > cursor.offset:
                     raise FileNotFoundError("files were deleted or replaced meanwhile") from damage
                 if not is_reopened:  # they were before, and an old one is still open

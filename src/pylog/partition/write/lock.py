@@ -169,7 +169,7 @@ class WriteLock:
         try:
             directory.check_topic()
             if not slots.is_current:
-                directory.require_slots_version()  # before the first new slot is written
+                directory.require_slots_version(directory.topic_partition.topic)  # before the first new slot is written
         except own(LogLocked) as error:
             self._drop()
             raise DeliveryTimeout(
