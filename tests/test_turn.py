@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from typing import SupportsIndex
 
 import pytest
 
@@ -98,9 +98,9 @@ def test_a_wake_between_the_look_and_the_wait_counts(monkeypatch: pytest.MonkeyP
 def test_two_who_wake_at_once_wake_everybody_once() -> None:
     waiters = Waiters()
 
-    class Raced(deque[threading.Lock]):
-        def popleft(self) -> threading.Lock:
-            super().popleft().release()
+    class Raced(list[threading.Lock]):
+        def pop(self, index: SupportsIndex = -1) -> threading.Lock:
+            super().pop(index).release()
             fail(IndexError())  # another thread took the last one
             raise AssertionError
 

@@ -6,7 +6,6 @@ recovers, if there is one; or the segments are assessed without changing them, a
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import closing
 from typing import NamedTuple, Protocol
@@ -66,7 +65,7 @@ class PublishedView:
         self.is_closed = False
         self._assessed: tuple[tuple[object, ...], CommitState] | None = None
         # The state of a Kafka directory. A thread that continues from it takes it out.
-        self._tail: deque[_KafkaTail] = deque(maxlen=1)
+        self._tail: list[_KafkaTail] = []
 
     def current(self) -> CommitState:
         """What is visible. ``CorruptSegment`` for damage that assessment may not skip, ``Closed`` after ``close``."""
@@ -221,7 +220,7 @@ class PublishedView:
             found, producers = self._end(self._directory, segments, bases[0], bases[-1], known_durable=True)
             tail = _KafkaTail.of(self._filesystem, self._path, found, producers)
         end = tail.found, tail.producers.first_open_offset()
-        self._tail.append(tail)  # another thread may take it now
+        self._tail[:] = [tail]  # another thread may take it now
         return end
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -68,7 +67,7 @@ class Sealer:
     def forget_parent(self) -> None:
         """Forget everything. In a forked child, a thread of the parent may have the turn."""
         self._turn = Turn()
-        self.due: deque[ClosedSegment] = deque()  # to be sealed by ``go_on``
+        self.due: list[ClosedSegment] = []  # to be sealed by ``go_on``
         self._leftovers: list[int] = []  # left unsealed by others, rising; the newest are sealed first
         self._unchecked: list[int] = []  # sealed, but this process has not read the seal; rising
         self._known_end = -1  # closed segments before it are in a list, or sealed by this process
@@ -138,7 +137,7 @@ class Sealer:
                 yield from self._attempt(self._leftovers[-1])
                 self._leftovers.pop()
             yield from self._check_some()
-            due.popleft()
+            due.pop(0)
 
     def _look(self, closed: ClosedSegment) -> None:
         """Find what others left unsealed, if others have written since the last look.
