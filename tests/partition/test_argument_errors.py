@@ -307,7 +307,7 @@ def test_a_marker_that_compaction_has_emptied_ends_nothing() -> None:
 
 
 def test_a_thread_that_is_reserving_ids_is_told_so_by_its_own_signal_handler(tmp_path: Path) -> None:
-    ids = ProducerIds(FS, ManualClock(), f"{tmp_path}/ids", f"{tmp_path}/lock")
+    ids = ProducerIds(FS, ManualClock(), f"{tmp_path}/ids")
     with ids._mutex, pytest.raises(LogLocked, match="signal handler"):
         ids.next()
     assert ids.next() % 1000 == 0

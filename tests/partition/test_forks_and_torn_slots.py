@@ -94,7 +94,7 @@ def test_a_child_forked_while_its_parent_opens_the_segment_changes_nothing(
 
 
 def test_after_a_fork_producer_ids_are_reserved_anew(tmp_path: Path, forked: Any) -> None:
-    ids = ProducerIds(FS, ManualClock(), f"{tmp_path}/ids", f"{tmp_path}/lock")
+    ids = ProducerIds(FS, ManualClock(), f"{tmp_path}/ids")
     first = ids.next()
     assert ids.next() == first + 1
     forked()

@@ -107,7 +107,7 @@ def test_any_bytes(data: bytes) -> None:
             read(data, "path")
     assert latest(data) is None
     with file_of(data) as path:
-        ids = ProducerIds(FS, SystemClock(), path, path + ".lock")
+        ids = ProducerIds(FS, SystemClock(), path)
         with suppress(PylogError):
             assert 0 <= ids.next() < 2**63
     with file_of(data, f"{0:020d}.seal") as path, suppress(PylogError):
@@ -117,7 +117,7 @@ def test_any_bytes(data: bytes) -> None:
 @given(st.integers(0, 2**80).map(str) | st.text("0123456789 _-+", max_size=30))
 def test_producer_ids(text: str) -> None:
     with file_of(text.encode()) as path:
-        ids = ProducerIds(FS, SystemClock(), path, path + ".lock")
+        ids = ProducerIds(FS, SystemClock(), path)
         with suppress(PylogError):
             assert ids.next() + 1000 <= 2**63 - 1
 

@@ -104,7 +104,7 @@ def test_the_new_log_start_is_on_the_medium_before_a_file_goes(directory: Path) 
 
 def test_producer_ids_are_reserved_durably_before_the_first_is_used(tmp_path: Path) -> None:
     filesystem = Faulty()
-    ids = ProducerIds(filesystem, ManualClock(), f"{tmp_path}/producer-ids", f"{tmp_path}/lock")
+    ids = ProducerIds(filesystem, ManualClock(), f"{tmp_path}/producer-ids")
     first = ids.next()
     done = [step for step in steps(filesystem, tmp_path) if step[0] != "lock"]
     assert [operation for operation, _ in done] == ["open", "truncate", "pwrite", "sync", "replace", "sync_directory"]

@@ -96,6 +96,9 @@ class Catalog:
         """Topics whose directories are being removed, also after a crash. ``LogNotFound``."""
         return self.with_suffix(DELETED_TOPIC_SUFFIX)
 
+    def _is_being_deleted(self, name: str) -> bool:
+        return self._filesystem.exists(self._layout.deleted_topic(name))
+
     def being_changed(self) -> list[str]:
         """Topics whose change was decided and is not complete: see ``changes.py``."""
         return self.with_suffix(MOVED_TOPIC_SUFFIX)
@@ -150,7 +153,7 @@ class Catalog:
     ) -> TopicDescription:
         self._refuse_changed(name, partitions)
         self.refuse_collision(name)
-        if name in self.being_deleted():
+        if self._is_being_deleted(name):
             self._finish_deletion(name, retire, forget)
         topic_id = self.new_id()
         self._prepare(name, range(partitions), topic_id, prepare)
@@ -194,7 +197,7 @@ class Catalog:
 
     def refuse_deleted(self, name: str) -> None:
         """``TopicExists`` while directories of a deleted topic of this name are still there."""
-        if name in self.being_deleted():
+        if self._is_being_deleted(name):
             raise TopicExists(
                 f"a topic {name!r} was deleted, and not all of it is gone yet: open the log for writing again, which removes "
                 "it, or take another name",
@@ -261,7 +264,7 @@ class Catalog:
         try:
             topic = self.describe(name, _NO_ADVICE)
         except own(TopicNotFound):
-            if name in self.being_deleted():  # its deleter failed, and other processes may not know
+            if self._is_being_deleted(name):  # its deleter failed, and other processes may not know
                 self.advance_version()
             filesystem.sync_directory(self._layout.topics)  # its deleter may not have done so yet
             raise

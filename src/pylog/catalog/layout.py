@@ -46,7 +46,6 @@ class Layout:
         self.topics = f"{self.private}/topics"
         self.catalog_lock = f"{self.private}/catalog.lock"
         self.producer_ids = f"{self.private}/producer-ids"
-        self.producer_ids_lock = f"{self.private}/producer-ids.lock"
         self.groups = f"{self.private}/groups"
         self.transactions = f"{self.private}/transactions"
         self.named_producers = f"{self.private}/producers"

@@ -87,7 +87,6 @@ class LogManager:
         self._mutex = threading.RLock()
         self._durable_topics: set[tuple[str, int]] = set()  # topics (id, partitions) whose names are on the disk
         self._changes = Changes(self.clock)
-        self._notify = self._changes.notify  # one for all partitions, as the next two
         self._transactions = partial(transactions, self)
         self._after_roll = None if after_roll is None else partial(after_roll, self)
         self._to_flush: WeakSet[Flushable] = WeakSet()
@@ -107,8 +106,7 @@ class LogManager:
         self._why_read_only = why_read_only(read_only, self.is_kafka_directory)
         self._kafka_log_starts = opened.kafka_log_starts
         self.manifest: Manifest = opened.manifest  # type: ignore[assignment]  # None only of Kafka's, which has none
-        ids, lock = self.layout.producer_ids, self.layout.producer_ids_lock
-        self._producer_ids = ProducerIds(opened.filesystem, self.clock, ids, lock)
+        self._producer_ids = ProducerIds(opened.filesystem, self.clock, self.layout.producer_ids)
         after_fork_in_child(self._forget_parent)
         self.write_commits: Callable[[Sequence[Commit]], None] = partial(write_commits, self)
         if isinstance(self._catalog, Catalog) and not self.read_only:
@@ -130,12 +128,16 @@ class LogManager:
     ) -> TopicDescription:
         """See ``Log.create_topic``. ``internal``: a topic of groups; users can't create it."""
         catalog = self.writable_catalog()
-        if catalog.being_changed():  # by a process that died, if the lock is free
-            catalog.locked(changes_of(self, _LOCK_TIMEOUT_S).finish)
-        prepare, retire, forget = self._prepare, self._retire, self._forget
+        create = partial(
+            catalog.create, name, partitions, config, self._prepare, self._retire, self._forget, internal=internal
+        )
         while True:
             try:
-                return catalog.create(name, partitions, config, prepare, retire, forget, internal=internal)
+                try:
+                    return create()
+                except own(TopicChanged):  # by a process that died, if the lock is free
+                    catalog.locked(changes_of(self, _LOCK_TIMEOUT_S).finish)
+                    return create()
             except own(TopicExists) as error:
                 if not if_not_exists or error.existing != name:
                     raise
@@ -201,8 +203,7 @@ class LogManager:
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """Those of these topics that exist, by name. Costs one stat if all are known."""
-        if self.closed:
-            raise self._closed()
+        self.check_open()
         known = self._topics if self._catalog.version() == self._topics_version else {}
         found = {}
         for name in sorted(names):
@@ -301,7 +302,7 @@ class LogManager:
             topic_id=topic.id,
             why_read_only=self._why_read_only if self.read_only else None,
             log_start=self._kafka_log_starts.get(key, 0),
-            notify=self._notify,
+            notify=self._changes.notify,
             sync_catalog=partial(self._sync_catalog, (topic.id, topic.partitions)),
             transactions=None if self.is_kafka_directory else self._transactions,
             after_roll=self._after_roll,

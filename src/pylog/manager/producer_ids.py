@@ -31,11 +31,11 @@ _LIMIT_BYTES = 64
 class ProducerIds:
     """Draws the ids of one log for one process."""
 
-    def __init__(self, filesystem: FileSystem, clock: Clock, path: str, lock_path: str) -> None:
+    def __init__(self, filesystem: FileSystem, clock: Clock, path: str) -> None:
         self._filesystem = filesystem
         self._clock = clock
         self._path = path
-        self._lock_path = lock_path
+        self._lock_path = f"{path}.lock"
         self._left: list[int] = []
         self._mutex = threading.RLock()
         after_fork_in_child(self._forget_parent)
