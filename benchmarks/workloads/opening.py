@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -114,7 +115,7 @@ def _left_by(producers: int) -> Contender:
         left.create_topic(TOPIC)
         partition = left.partition(TOPIC, 0)
         for number in range(scale.of(SMALL_BATCHES, at_least=100)):
-            encoder.append(0, None, VALUE, ())
+            encoder.append(time.time_ns() // 1_000_000, None, VALUE, ())  # of now, or the next append rolls
             sequence, producer_id = divmod(number, producers)
             partition.log.append_batch(
                 build_batch(encoder, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
