@@ -19,7 +19,7 @@ from pylog.manager.manager import LogManager
 from pylog.manager.opening import checked_path
 from pylog.model import TopicPartition
 from pylog.partition.partition_log import PartitionLog
-from pylog.storage import read_whole, write_atomically
+from pylog.storage import read_whole, same_process, write_atomically
 from pylog.storage.directories import parent_of
 
 _MANIFEST_LIMIT_BYTES = 1 << 20
@@ -51,7 +51,8 @@ class _Backup:
         self._layout = Layout(destination.unfinished)
         self._tally = Tally(progress)
         self._started_s = manager.clock.monotonic()
-        self._process_id = self._target.process_id()
+        path = destination.path
+        self._check_process = same_process(self._target, f"a backup to {path} was being made", path=path)
 
     def run(self) -> BackupReport:
         earlier = self._destination.earlier()
@@ -153,14 +154,6 @@ class _Backup:
         write_atomically(
             target, layout.manifest, read_whole(self._manager.filesystem, source.manifest, _MANIFEST_LIMIT_BYTES)
         )
-
-    def _check_process(self) -> None:
-        if self._target.process_id() != self._process_id:
-            raise ForkedHandle(
-                f"a backup to {self._destination.path} was under way when a signal handler forked; the parent "
-                "continues, the child must not",
-                path=self._destination.path,
-            )
 
     def _report(self, copied: dict[PartitionLog, CopiedPartition]) -> BackupReport:
         tally = self._tally

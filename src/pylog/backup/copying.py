@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pylog.backup.cut import TIMEOUT_MS, vanished
 from pylog.codec.format import INT64_MAX
-from pylog.errors import CorruptSegment, ForkedHandle, StorageError
+from pylog.errors import CorruptSegment, StorageError
 from pylog.index import TransactionIndexReader, encode_transactions
 from pylog.interrupts import own
 from pylog.limits import FETCH_BYTES
@@ -37,7 +37,7 @@ from pylog.segment.naming import (
     file_path,
     offsets_of,
 )
-from pylog.storage import FileSystem, write_atomically
+from pylog.storage import FileSystem, same_process, write_atomically
 
 _SIDE_KINDS = (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT, SEAL)
 _LISTINGS_MAX = 5  # without an advance of the log start
@@ -69,7 +69,7 @@ class PartitionCopy:
         self._path = path
         self._earlier = earlier
         self._tally = tally
-        self._process_id = self._source.process_id()
+        self._check_process = same_process(self._source, f"{path} was being written", path=path)
         self._done: dict[int, int] = {}  # sizes of copied segments, by base
 
     def prepare(self) -> None:
@@ -287,13 +287,6 @@ class PartitionCopy:
             base = next((at for kind in (LOG, *_SIDE_KINDS) for at in offsets_of([name], kind)), first)
             if base < first or any(at not in bases for at in offsets_of([name], SNAPSHOT)):
                 self._target.remove(f"{self._path}/{name}")
-
-    def _check_process(self) -> None:
-        if self._source.process_id() != self._process_id:
-            raise ForkedHandle(
-                f"{self._path} was being written when a signal handler forked; the parent continues, the child must not",
-                path=self._path,
-            )
 
 
 def _state_of_copy(state: CommitState, start: int, boot: int) -> CommitState:

@@ -19,8 +19,9 @@ from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
 from pylog.producer.batch import NO_IDENTITY, ProducerBatch, ProducerIdentity
 from pylog.producer.config import ProducerConfig
-from pylog.producer.sync_threads import SyncThreads, same_process
+from pylog.producer.sync_threads import SyncThreads
 from pylog.producer.transactions import ProducerTransactions
+from pylog.storage import same_process
 from pylog.transaction.outcomes import Outcomes
 
 APPENDS_AT_ONCE = 4
@@ -80,7 +81,8 @@ class EncodedProducer:
         is_large = size_bytes >= LARGE_BYTES
         calls = [partial(self._append_all, log, some, timeout_ms, errors, is_large) for log, some in batches.items()]
         if is_large and calls:
-            self._threads.run(calls, same_process(next(iter(batches)).directory.filesystem))
+            filesystem = next(iter(batches)).directory.filesystem
+            self._threads.run(calls, same_process(filesystem, "batches were being appended"))
         else:
             for call in calls:
                 call()

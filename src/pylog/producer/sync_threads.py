@@ -11,9 +11,7 @@ import threading  # this file is about threads
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue  # what these threads are to do
 
-from pylog.errors import ForkedHandle
 from pylog.interrupts import own
-from pylog.storage import FileSystem
 
 _CHECK_S = 0.05
 _IDLE_S = 10.0
@@ -87,17 +85,6 @@ class SyncThreads:
         for _ in self._threads:
             self._to_do.put(None)
         self._threads.clear()
-
-
-def same_process(filesystem: FileSystem) -> Callable[[], None]:
-    """A check for ``run``: ``ForkedHandle`` in a child forked since."""
-    process_id = filesystem.process_id()
-
-    def check() -> None:
-        if filesystem.process_id() != process_id:
-            raise ForkedHandle("this commit is the parent process's: a signal handler has forked in the middle of it")
-
-    return check
 
 
 def _do_all(to_do: SimpleQueue[_Work | None]) -> None:

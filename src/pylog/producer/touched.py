@@ -10,7 +10,8 @@ from pylog.model import TopicPartition
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
 from pylog.producer.batch import ProducerBatch
-from pylog.producer.sync_threads import SyncThreads, same_process
+from pylog.producer.sync_threads import SyncThreads
+from pylog.storage import same_process
 from pylog.transaction.owner import TransactionOwner
 
 SYNCS_AT_ONCE = 16
@@ -50,7 +51,8 @@ class TouchedPartitions:
         """Make the transaction's records durable. ``OutcomeUnknown``."""
         syncs = [partial(log.sync, self._ends[name]) for name, log in self._logs.items() if name in self._ends]
         if syncs:
-            self._threads.run(syncs, same_process(next(iter(self._logs.values())).directory.filesystem))
+            filesystem = next(iter(self._logs.values())).directory.filesystem
+            self._threads.run(syncs, same_process(filesystem, "a transaction was being committed"))
 
     def close(self) -> None:
         """Forget them, and end the threads."""

@@ -11,6 +11,7 @@ from pylog.storage.os_filesystem import NETWORK_FILESYSTEMS, OsFileSystem
 from pylog.storage.os_lock import LOCK_KIND
 from pylog.storage.os_sockets import acknowledge_at_once
 from pylog.storage.permissions import PRIVATE_MODE, SHARED_GROUP_MODE
+from pylog.storage.same_process import same_process
 from pylog.storage.slot_pair import SEQUENCES, latest_slot
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "latest_slot",
     "make_directory_durably",
     "read_whole",
+    "same_process",
     "sync_name",
     "while_holding",
     "write_atomically",

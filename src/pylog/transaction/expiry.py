@@ -19,11 +19,11 @@ from functools import partial
 
 from pylog.cleaner.report import PartitionMaintenance
 from pylog.cleaner.step import Target
-from pylog.errors import ForkedHandle, LogLocked, PylogError
+from pylog.errors import LogLocked, PylogError
 from pylog.interrupts import own, suppress
 from pylog.manager.manager import LogManager
 from pylog.manager.producer_ids import LIKE_KAFKA_BELOW
-from pylog.storage import holding
+from pylog.storage import holding, same_process
 from pylog.transaction.directory import TransactionDirectory
 from pylog.transaction.needed import finish
 from pylog.transaction.outcomes import Outcomes
@@ -127,16 +127,8 @@ class _Expiry:
     def _holding(self, directory: TransactionDirectory, work: Callable[[Callable[[], object]], bool]) -> bool:
         """``work``'s result, with the id's lock; False if that is not in place. ``LogLocked``, ``FileNotFoundError``."""
         filesystem = self._filesystem
-        holder = filesystem.process_id()
         lock = filesystem.lock(directory.lock)
-
-        def check_held() -> None:
-            if filesystem.process_id() != holder:
-                raise ForkedHandle(
-                    f"this thread held {directory.lock} when a signal handler forked; the parent process continues",
-                    path=directory.lock,
-                )
-
+        check_held = same_process(filesystem, f"{directory.lock} was held by this thread", path=directory.lock)
         try:
             return holding(
                 lock, directory.lock, filesystem, self._manager.clock,

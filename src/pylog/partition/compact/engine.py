@@ -16,7 +16,7 @@ from pylog.codec import KeyMap
 from pylog.codec.batch import BatchView
 from pylog.codec.key_map import SECRET_BYTES, memory_for
 from pylog.codec.newest import put_keys
-from pylog.errors import ForkedHandle, StorageError
+from pylog.errors import StorageError
 from pylog.index import AbortedTransaction
 from pylog.interrupts import own
 from pylog.limits import DEFAULT_TIMEOUT_MS
@@ -37,6 +37,7 @@ from pylog.partition.repair.swaps import remove_unfinished
 from pylog.partition.write.writer import PartitionWriter
 from pylog.segment import read_seal
 from pylog.segment.naming import CLEANED, CLEANER_LOCK, DELETED, LOG, OFFSET_INDEX
+from pylog.storage import same_process
 
 IS_BUSY = "a compaction, an erasure or a backup of the partition is under way"
 
@@ -119,7 +120,9 @@ class _Compaction:
         self._directory = directory
         self._writer = writer
         self._options = options
-        self._process_id = directory.filesystem.process_id()
+        self._check_process = same_process(
+            directory.filesystem, f"{directory.path} was being compacted", path=directory.path
+        )
         self._secret = directory.filesystem.random_bytes(SECRET_BYTES)
 
     def run(self) -> CompactionReport:
@@ -261,14 +264,6 @@ class _Compaction:
                     self._check_process()
                     yield view
         self._check_process()
-
-    def _check_process(self) -> None:
-        """``ForkedHandle`` in a child that returned from a signal handler: the parent continues, in the same files."""
-        if self._directory.filesystem.process_id() != self._process_id:
-            path = self._directory.path
-            raise ForkedHandle(
-                f"{path} was being compacted when a signal handler forked; the child must not continue", path=path
-            )
 
     def _views(self, segment: ClosedSegment) -> Generator[BatchView, None, None]:
         """``CorruptRecord``."""

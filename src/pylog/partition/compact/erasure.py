@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pylog.codec.batch import BatchView
 from pylog.codec.without_keys import Split, may_hold, split
-from pylog.errors import CorruptRecord, ForkedHandle, MissingCodec, PylogError, StorageError, StorageFull
+from pylog.errors import CorruptRecord, MissingCodec, PylogError, StorageError, StorageFull
 from pylog.index import AbortedTransaction
 from pylog.interrupts import own
 from pylog.limits import DEFAULT_TIMEOUT_MS
@@ -29,7 +29,7 @@ from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.aborted import AbortedTransactions
 from pylog.partition.repair.swaps import remove_unfinished
 from pylog.segment.naming import CLEANED, CLEANER_LOCK, LOG, SWAP, is_leftover, may_hold_records
-from pylog.storage import holding
+from pylog.storage import holding, same_process
 
 _CHANGES_MAX = 100  # of the segments by others, during one erasure
 
@@ -100,7 +100,9 @@ class _Erasure:
         self._keys = keys
         self._tombstones = tombstones
         self._progress = progress
-        self._process_id = log.directory.filesystem.process_id()
+        filesystem, path = log.directory.filesystem, log.directory.path
+        self._process_id = filesystem.process_id()
+        self._check_process = same_process(filesystem, f"keys were being erased from {path}", path=path)
         self._found: set[bytes] = set()
         self._without: set[int] = set()  # closed segments, by their bases, that need not be read again
         self._unread: PylogError | None = None  # the first damage: what is there is unknown
@@ -262,15 +264,6 @@ class _Erasure:
                 if self._progress is not None:
                     self._progress(sum(view.header.size_bytes for view in views))
         self._check_process()
-
-    def _check_process(self) -> None:
-        """``ForkedHandle`` in a child that returned from a signal handler: the parent continues, in the same files."""
-        if self._directory.filesystem.process_id() != self._process_id:
-            path = self._directory.path
-            raise ForkedHandle(
-                f"keys were being erased from {path} when a signal handler forked; the child must not continue",
-                path=path,
-            )
 
     def _too_many_changes(self) -> StorageError:
         path = self._directory.path
