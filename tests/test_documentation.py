@@ -324,6 +324,23 @@ def test_the_api_page_has_every_value_of_an_option() -> None:
     assert missing_values(text.replace('`"range"`', "ranges")) == ["assignor: range"]
 
 
+def missing_metrics(text: str, heading: str, metrics: dict[str, float]) -> list[str]:
+    """Names that ``metrics()`` has and the page has not, or the other way round."""
+    row = re.search(r"^\| [^|]*`metrics\(\)` \| ([^|]*) \|", section_of(text, heading), re.MULTILINE)
+    assert row is not None, heading
+    return sorted(metrics.keys() ^ set(re.findall(r"`(\w+)`", row[1].partition("counts: ")[2])))
+
+
+def test_the_api_page_has_every_metric(tmp_path: Path) -> None:
+    text = (PROJECT / "docs" / "api.md").read_text()
+    with Log(tmp_path / "log") as log:
+        log.create_topic("t")
+        with pylog.Producer(log) as producer, pylog.Consumer(log) as consumer, pylog.table(log, "t") as table:
+            for heading, client in {"Producer": producer, "Consumer": consumer, "Table": table}.items():
+                assert missing_metrics(text, heading, client.metrics()) == []
+                assert missing_metrics(text, heading, {**client.metrics(), "new": 0}) == ["new"]
+
+
 def test_the_api_page_has_every_error_and_marks_those_worth_a_retry() -> None:
     named = section_of((PROJECT / "docs" / "api.md").read_text(), "Errors")
     assert len(KINDS) > 30

@@ -465,7 +465,7 @@ def _maintain(manager: LogManager) -> MaintenanceReport:
 def _after_roll(manager: LogManager, partition: PartitionLog) -> None:
     """Apply retention and the log's bound, unless they must ask the groups: that is left to maintenance."""
     config, max_bytes = manager.describe_topic(partition.topic).config, manager.settings().max_bytes
-    if max_bytes != -1 or (config.retention_ms, config.retention_bytes) != (-1, -1):
+    if max_bytes != -1 or config.has_limit:
         manager.part(cleaner_of).after_roll(partition, max_bytes)
     if partition.topic == OFFSETS_TOPIC:
         _groups(manager).offsets.after_commit(partition, manager.part(cleaner_of).compact_if_small)

@@ -164,6 +164,11 @@ class TopicConfig(NamedTuple):
             )  # fmt: skip
 
     @property
+    def has_limit(self) -> bool:
+        """Whether retention has a limit of time or of size."""
+        return (self.retention_ms, self.retention_bytes) != (UNLIMITED, UNLIMITED)
+
+    @property
     def is_deleted_from(self) -> bool:
         """Whether retention may delete records."""
         return DELETE in self.cleanup_policy

@@ -87,8 +87,7 @@ that stays, it may be that of any record which is young enough."""
 
 def is_limited(config: TopicConfig) -> bool:
     """Whether a rule can ever make anything go."""
-    has_limit = config.retention_ms != UNLIMITED or config.retention_bytes != UNLIMITED
-    return config.is_deleted_from and (has_limit or config.retention == CONSUMED)
+    return config.is_deleted_from and (config.has_limit or config.retention == CONSUMED)
 
 
 def oldest_young_ms(config: TopicConfig, now_ms: int) -> int:

@@ -378,12 +378,12 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         self._poll_loop.wake()
 
     def metrics(self) -> dict[str, int]:
-        """Counts since the consumer was made, and its current state."""
+        """Counts since the consumer was made, and its current state. ``bytes_fetched`` has what was read ahead, too."""
         with self._call():
             in_hand = 0 if self._chunk is None else self._chunk.left
             return {
                 "records_consumed": self._fetcher.records_taken - in_hand,
-                "bytes_consumed": self._fetcher.fetched_bytes,
+                "bytes_fetched": self._fetcher.fetched_bytes,
                 "fetches": self._fetcher.fetches,
                 "offset_resets": self._fetcher.resets,
                 "records_lag_max": max(self._lag().values(), default=0),

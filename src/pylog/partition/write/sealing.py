@@ -48,7 +48,7 @@ _HEADERS_COST_LESS = 64  # than a batch's checksum, about
 _COMPRESSED_COSTS = 4  # times the bytes of a batch, to decompress it
 
 
-class ClosedSegment(NamedTuple):
+class RolledSegment(NamedTuple):
     """A segment that this process closed, and whether only it has written there."""
 
     base: int
@@ -67,7 +67,7 @@ class Sealer:
     def forget_parent(self) -> None:
         """Forget everything. In a forked child, a thread of the parent may have the turn."""
         self._turn = Turn()
-        self.due: list[ClosedSegment] = []  # to be sealed by ``go_on``
+        self.due: list[RolledSegment] = []  # to be sealed by ``go_on``
         self._leftovers: list[int] = []  # left unsealed by others, rising; the newest are sealed first
         self._unchecked: list[int] = []  # sealed, but this process has not read the seal; rising
         self._known_end = -1  # closed segments before it are in a list, or sealed by this process
@@ -76,7 +76,7 @@ class Sealer:
 
     def segment_closed(self, base: int, end_offset: int, *, written_alone: bool) -> None:
         """Let ``go_on`` seal this segment."""
-        self.due.append(ClosedSegment(base, end_offset, written_alone))
+        self.due.append(RolledSegment(base, end_offset, written_alone))
 
     def has_news(self) -> bool:
         """Whether a segment was closed since the last call."""
@@ -139,7 +139,7 @@ class Sealer:
             yield from self._check_some()
             due.pop(0)
 
-    def _look(self, closed: ClosedSegment) -> None:
+    def _look(self, closed: RolledSegment) -> None:
         """Find what others left unsealed, if others have written since the last look.
 
         Removes the snapshots that they saved inside of segments closed since.
