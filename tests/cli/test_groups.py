@@ -102,6 +102,9 @@ def test_describe_shows_members_and_who_reads_what(pylog: Run, orders: Log) -> N
 def test_describe_tells_a_static_member_whose_process_is_gone(pylog: Run, orders: Log) -> None:
     with member(orders, group_instance_id="one"):
         assert " gone " not in pylog("groups", "describe", "billing").out
+        assert [at.is_alive for at in orders.describe_group("billing").members] == [True]
+    (described,) = pylog("groups", "describe", "billing", "--json").objects
+    assert [at["is_alive"] for at in described["members"]] == [False]
     ran = pylog("groups", "describe", "billing")
     assert "1 member" in ran.lines[0]
     assert f" {os.getpid()} gone " in ran.lines[-1]

@@ -155,13 +155,10 @@ def _warn_of_limits(
 
 
 def _note_dry_run(log: Log, group: str) -> None:
-    from pylog.group.admin import GroupAdmin
-
     try:
-        there = {member.member_id for member in log.describe_group(group).members}
+        members = sum(member.is_alive for member in log.describe_group(group).members)
     except GroupNotFound:
-        there = set()
-    members = len(there - log.manager.part(GroupAdmin).gone(group)) if there else 0
+        members = 0
     first = f"; {count_text(members, 'member')} of the group must be stopped first" if members else ""
     complain("note", f"nothing was changed: --execute does it{first}")
 

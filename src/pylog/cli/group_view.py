@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ _MEMBER_TITLES = ("CONSUMER-ID", "INSTANCE-ID", "CLIENT-ID", "HOST", "PID", "JOI
 _SHORT_ID = 8  # this many characters of a member's id distinguish it
 _GONE = "gone"  # shown after the process of a static member that may return
 
-Show = Callable[["GroupDescription", Collection[str]], None]
+Show = Callable[["GroupDescription"], None]
 
 
 def add_parser(verbs: Commands) -> None:
@@ -66,15 +66,8 @@ def _run(arguments: argparse.Namespace) -> int:
         elif arguments.json:
             print_json(fields(log.describe_group(arguments.group)))
         else:
-            _print_lines(lines(*_look(log, arguments.group)))
+            _print_lines(lines(log.describe_group(arguments.group)))
     return OK
-
-
-def _look(log: Log, group: str) -> tuple[GroupDescription, Collection[str]]:
-    """The group, and its members that are gone."""
-    from pylog.group.admin import GroupAdmin
-
-    return log.describe_group(group), log.manager.part(GroupAdmin).gone(group)
 
 
 def _print_lines(shown: list[str]) -> None:
@@ -88,7 +81,7 @@ def _watch(log: Log, group: str, every_s: float, *, as_json: bool) -> None:
     """Show the group until Ctrl-C, or until it no longer exists."""
     with _one_after_another(as_json) if as_json or not sys.stdout.isatty() else _in_place() as show:
         while True:
-            show(*_look(log, group))
+            show(log.describe_group(group))
             log.clock.sleep(every_s)
 
 
@@ -96,11 +89,11 @@ def _watch(log: Log, group: str, every_s: float, *, as_json: bool) -> None:
 def _one_after_another(as_json: bool) -> Iterator[Show]:
     """Print a line of JSON each time, or text followed by an empty line."""
 
-    def show(group: GroupDescription, gone: Collection[str]) -> None:
+    def show(group: GroupDescription) -> None:
         if as_json:
             print_json(fields(group))
         else:
-            _print_lines([*lines(group, gone), ""])
+            _print_lines([*lines(group), ""])
         sys.stdout.flush()  # the reader of a pipe waits for it
 
     yield show
@@ -117,21 +110,21 @@ def _in_place() -> Iterator[Show]:
         return
     screen = console.Console(file=sys.stdout)
     with live.Live(console=screen, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as area:
-        yield lambda group, gone: area.update(
-            text.Text("\n".join(_fitting(group, gone, screen.width)), overflow="fold"), refresh=True
+        yield lambda group: area.update(
+            text.Text("\n".join(_fitting(group, screen.width)), overflow="fold"), refresh=True
         )
 
 
-def _fitting(group: GroupDescription, gone: Collection[str], width: int) -> list[str]:
+def _fitting(group: GroupDescription, width: int) -> list[str]:
     """Shortens identifiers if lines are too long. Longer lines continue on the next one."""
-    whole = lines(group, gone)
-    return whole if max(map(len, whole)) <= width else lines(group, gone, _SHORT_ID)
+    whole = lines(group)
+    return whole if max(map(len, whole)) <= width else lines(group, _SHORT_ID)
 
 
 # What is shown
 
 
-def lines(group: GroupDescription, gone: Collection[str], id_length: int | None = None) -> list[str]:
+def lines(group: GroupDescription, id_length: int | None = None) -> list[str]:
     """The description as safe lines of text."""
     facts = [group.state, f"generation {group.generation}", count_text(len(group.members), "member")]
     if group.assignor:
@@ -148,17 +141,17 @@ def lines(group: GroupDescription, gone: Collection[str], id_length: int | None 
         ))  # fmt: skip
     for table in (
         table_lines(_PROGRESS_TITLES, progress),
-        table_lines(_MEMBER_TITLES, [_member_cells(at, at.member_id in gone, id_length) for at in group.members]),
+        table_lines(_MEMBER_TITLES, [_member_cells(member, id_length) for member in group.members]),
     ):
         if table:
             shown += ["", *table]
     return shown
 
 
-def _member_cells(member: MemberDescription, is_gone: bool, id_length: int | None) -> tuple[object, ...]:
+def _member_cells(member: MemberDescription, id_length: int | None) -> tuple[object, ...]:
     return (
         member.member_id[:id_length], member.group_instance_id or "-", member.client_id or "-", member.host or "-",
-        f"{member.pid} {_GONE}" if is_gone else member.pid,
+        member.pid if member.is_alive else f"{member.pid} {_GONE}",
         time_text(member.joined_ms), _short(member.assigned), _short(member.target),
     )  # fmt: skip
 

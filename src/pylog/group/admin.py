@@ -113,10 +113,6 @@ class GroupAdmin:
         except own(StorageError):
             return True
 
-    def gone(self, group: str) -> set[str]:
-        """Return the static members whose processes have ended. Their partitions wait for them."""
-        return dead_members(self.directory(group), self._alive(group))
-
     def _alive(self, group: str) -> Group:
         """Read the group without members whose processes have ended. Static ones may return."""
         directory = self.directory(group)
@@ -139,12 +135,13 @@ class GroupAdmin:
         found, committed = self._alive(group), self.committed(group)
         if not committed:
             self._require_there(group)
+        dead = dead_members(self.directory(group), found)
         owners = {partition: member.id for member in found.members.values() for partition in member.owned}
         targets = {partition for member in found.members.values() for partition in member.target}
         state = EMPTY if not found.members else STABLE if found.is_settled else RECONCILING
         return GroupDescription(
             group, state, found.generation, found.assignor if found.members else "",
-            tuple(map(_described, sorted(found.members.values()))),
+            tuple(_described(member, is_alive=member.id not in dead) for member in sorted(found.members.values())),
             {
                 partition: PartitionProgress(
                     None if at is None else OffsetAndMetadata(at.offset, at.metadata),
@@ -376,9 +373,9 @@ class GroupAdmin:
                     filesystem.remove_directory(inner)
 
 
-def _described(member: Member) -> MemberDescription:
+def _described(member: Member, *, is_alive: bool) -> MemberDescription:
     return MemberDescription(
-        member.id, member.instance_id, member.client_id, member.host, member.pid, member.joined_ms,
+        member.id, member.instance_id, member.client_id, member.host, member.pid, member.joined_ms, is_alive,
         tuple(sorted(member.owned)), tuple(sorted(member.target)),
     )  # fmt: skip
 

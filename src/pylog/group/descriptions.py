@@ -8,7 +8,10 @@ from pylog.model import OffsetAndMetadata, TopicPartition
 
 
 class MemberDescription(NamedTuple):
-    """``assigned`` is what a member reads, ``target`` what it will, once others gave it up."""
+    """``assigned`` is what a member reads, ``target`` what it will, once others gave it up.
+
+    ``is_alive`` is false if its process has ended: the partitions of a static member then wait for it.
+    """
 
     member_id: str
     group_instance_id: str
@@ -16,6 +19,7 @@ class MemberDescription(NamedTuple):
     host: str
     pid: int
     joined_ms: int
+    is_alive: bool
     assigned: tuple[TopicPartition, ...]
     target: tuple[TopicPartition, ...]
 
