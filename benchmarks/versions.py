@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -58,7 +59,10 @@ def _run(checkout: Path, *arguments: str) -> str:
 
 def time_ratio(value: str, this: float, other: float) -> float:
     """The time (or the memory, or the size) of ``this`` as a multiple of ``other``; rates are inverted."""
-    return other / this if value.endswith("per_s") else this / other
+    above, below = (other, this) if value.endswith("per_s") else (this, other)
+    if not below:  # such as the calls of an idle group
+        return math.inf if above else 1.0
+    return above / below
 
 
 def main(arguments: list[str] | None = None) -> int:

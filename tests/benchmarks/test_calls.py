@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,6 +47,8 @@ def test_a_workload_of_two_checkouts_is_compared(tmpfs_dir: Path, capsys: pytest
 def test_a_ratio_is_of_times() -> None:
     assert versions.time_ratio("p50_us", 3.0, 2.0) == 1.5
     assert versions.time_ratio("records_per_s", 3.0, 2.0) == 2 / 3
+    assert versions.time_ratio("calls", 0.0, 0.0) == 1
+    assert versions.time_ratio("calls", 3.0, 0.0) == math.inf
 
 
 @pytest.mark.processes
