@@ -122,7 +122,6 @@ def test_the_call_waits_for_an_append_under_way(tmp_log_dir: Path) -> None:
         partition.append([RECORD], acks="all")
         log.manager.partition("t", 0).sync(1)  # so the sync in the call has nothing to do, and takes no lock
         writer = partition.log.writable()
-        assert writer is not None
         check, has_checked, may_go_on = writer._check, threading.Event(), threading.Event()
 
         def checked(*arguments: object) -> None:

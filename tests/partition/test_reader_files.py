@@ -56,7 +56,6 @@ def test_a_reader_leaves_a_file_that_a_copy_has_replaced_unpublished(
         partition, reader = log.partition("t", 0), reading.partition("t", 0)
         append(partition, 1)
         writer = partition.log.writable()
-        assert writer is not None
         writer.failed_syncs.mark(0)
         replace_log = SegmentFiles.replace_log
 

@@ -95,6 +95,5 @@ def test_a_file_that_is_missing_while_the_lock_is_held_is_damage(tmp_log_dir: Pa
     with Log(tmp_log_dir) as log:
         log.create_topic("t")
         writer = log.partition("t", 0).log.writable()
-        assert writer is not None
         with pytest.raises(CorruptSegment, match="is missing"):
             writer._lock.holding(1000, lambda _: (tmp_log_dir / "t-0" / "none").read_bytes())

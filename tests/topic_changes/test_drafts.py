@@ -9,7 +9,7 @@ import pytest
 
 from pylog import Log
 from pylog.catalog.changes import TopicChange, write_draft
-from pylog.errors import ConfigError, LogLocked, LogNotFound, TopicChanged
+from pylog.errors import ConfigError, LogLocked, LogNotFound, TopicChanged, TopicExists
 from pylog.manager.changes import changes_of
 from pylog.storage import OsFileSystem
 from tests.storage.filesystems import Faulty, full, nothing
@@ -58,6 +58,22 @@ def test_a_log_opens_while_another_process_may_be_finishing_a_change(tmp_log_dir
     lock.close()
     with Log(tmp_log_dir) as log:
         assert values(log, "new") == ALL
+
+
+def test_creating_a_topic_finishes_a_change_that_is_in_its_way_and_no_other(tmp_log_dir: Path) -> None:
+    with Log(tmp_log_dir) as log:
+        fill(log)
+        before = log.describe_topic("old")
+        change = TopicChange(before, before._replace(name="new"), False, [])
+        log.manager.writable_catalog().locked(lambda: changes_of(log.manager, 1).decide(change))
+        log.create_topic("other")
+        assert (tmp_log_dir / ".pylog/topics/old.moved").exists()
+        with pytest.raises(TopicExists) as caught:
+            log.create_topic("new")
+        assert caught.value.__context__ is None
+        assert not (tmp_log_dir / ".pylog/topics/old.moved").exists()
+        assert values(log, "new") == ALL
+        assert log.create_topic("old").id != before.id
 
 
 def test_a_log_opens_if_a_change_cannot_be_finished_now(tmp_log_dir: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -97,7 +97,8 @@ class Catalog:
         return self.with_suffix(DELETED_TOPIC_SUFFIX)
 
     def _is_being_deleted(self, name: str) -> bool:
-        return self._filesystem.exists(self._layout.deleted_topic(name))
+        # ``exists`` is quick; on some filesystems it also finds a name in another case.
+        return self._filesystem.exists(self._layout.deleted_topic(name)) and name in self.being_deleted()
 
     def being_changed(self) -> list[str]:
         """Topics whose change was decided and is not complete: see ``changes.py``."""

@@ -378,7 +378,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         self._poll_loop.wake()
 
     def metrics(self) -> dict[str, int]:
-        """Counts since the consumer was made, and its current state. ``bytes_fetched`` has what was read ahead, too."""
+        """Counts since the consumer was made, and its current state. ``bytes_fetched`` also counts what was read ahead."""
         with self._call():
             in_hand = 0 if self._chunk is None else self._chunk.left
             return {

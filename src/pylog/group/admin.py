@@ -109,16 +109,17 @@ class GroupAdmin:
     def _may_have_members(self, group: str) -> bool:
         """Also True if its files are unreadable: the next call for the group raises the reason."""
         try:
-            return bool(self._alive(group).members)
+            return bool(self._alive(group)[0].members)
         except own(StorageError):
             return True
 
-    def _alive(self, group: str) -> Group:
-        """Read the group without members whose processes have ended. Static ones may return."""
+    def _alive(self, group: str) -> tuple[Group, set[str]]:
+        """Read the group without members that are dead; also return the static ones of those, which may return."""
         directory = self.directory(group)
         found = read_group(directory)
-        dead = {id_ for id_ in dead_members(directory, found) if not found.members[id_].instance_id}
-        return found._replace(members={id_: m for id_, m in found.members.items() if id_ not in dead})
+        dead = dead_members(directory, found)
+        left = {id_: member for id_, member in found.members.items() if id_ not in dead or member.instance_id}
+        return found._replace(members=left), dead & left.keys()
 
     def reading(self, topic: str) -> set[str]:
         """Return the groups with members that want this topic. One whose files are unreadable counts, too."""
@@ -126,16 +127,15 @@ class GroupAdmin:
 
     def _reads(self, group: str, topic: str) -> bool:
         try:
-            return any(topic in member.topics for member in self._alive(group).members.values())
+            return any(topic in member.topics for member in self._alive(group)[0].members.values())
         except own(StorageError):
             return True
 
     def describe(self, group: str) -> GroupDescription:
         """``GroupNotFound`` for a group that has no members and has committed nothing."""
-        found, committed = self._alive(group), self.committed(group)
+        (found, dead), committed = self._alive(group), self.committed(group)
         if not committed:
             self._require_there(group)
-        dead = dead_members(self.directory(group), found)
         owners = {partition: member.id for member in found.members.values() for partition in member.owned}
         targets = {partition for member in found.members.values() for partition in member.target}
         state = EMPTY if not found.members else STABLE if found.is_settled else RECONCILING
@@ -174,7 +174,7 @@ class GroupAdmin:
 
     def _require_there(self, group: str) -> None:
         """``GroupNotFound`` without members and commits. Commits in deleted topics count here."""
-        if self._alive(group).members or self.offsets.committed(group):
+        if self._alive(group)[0].members or self.offsets.committed(group):
             return
         names = self.names()
         there = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "") or "none"

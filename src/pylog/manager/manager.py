@@ -133,11 +133,11 @@ class LogManager:
         )
         while True:
             try:
-                try:
+                with suppress(TopicChanged):
                     return create()
-                except own(TopicChanged):  # by a process that died, if the lock is free
-                    catalog.locked(changes_of(self, _LOCK_TIMEOUT_S).finish)
-                    return create()
+                # What changes a topic has the catalog's lock, which was free: the process has died.
+                catalog.locked(changes_of(self, _LOCK_TIMEOUT_S).finish)
+                return create()
             except own(TopicExists) as error:
                 if not if_not_exists or error.existing != name:
                     raise

@@ -70,7 +70,8 @@ class _Writing(NamedTuple):
 class PartitionLog:
     """The log of one partition directory."""
 
-    _writing: _Writing | None = None  # until the first change: of a log of many partitions, most are only read
+    # None until the first change: of a log of many partitions, most are only read. Empty after a close without one.
+    _writing: _Writing | tuple[()] | None = None
 
     def __init__(
         self,
@@ -278,7 +279,8 @@ class PartitionLog:
 
     def is_syncing_here(self) -> bool:
         """Whether this thread is in the middle of ``sync``: a signal handler, which has interrupted it, can't sync."""
-        return self._writing is not None and self._writing.durability.turn.is_mine()
+        writing = self._writing
+        return writing.durability.turn.is_mine() if writing else False
 
     def roll(self) -> None:
         """Close the active segment and begin a new one, unless it is empty."""
@@ -294,7 +296,7 @@ class PartitionLog:
         return self.writable().delete_before(require_whole("offset", offset), timeout_ms, allowed)
 
     def writable(self) -> PartitionWriter:
-        """What changes the partition. ``ReadOnlyLog``."""
+        """What changes the partition, made at the first call. ``ReadOnlyLog``, ``Closed``."""
         return (self._writing or self._begin_writing()).writer
 
     def _begin_writing(self) -> _Writing:
@@ -303,9 +305,9 @@ class PartitionLog:
             raise ReadOnlyLog(f"{path} can only be read: {why}", path=path, reason=why)
         writer = PartitionWriter(self.directory)
         made = _Writing(writer, Durability(self.directory, writer, self._sync_catalog))
-        writing: _Writing = vars(self).setdefault("_writing", made)  # atomic: a thread may have been faster
-        if self.view.is_closed:  # ``close`` has not seen it, or has closed it: the files stay closed
-            writing.close()
+        writing: _Writing | tuple[()] = vars(self).setdefault("_writing", made)  # atomic: a thread may have been faster
+        if not writing:
+            raise self.view.closed()
         return writing
 
     def _recovered(self) -> CommitState:
@@ -364,5 +366,6 @@ class PartitionLog:
         """Give the files back, and seal what is due. Appends after this raise ``Closed``; nothing appended is lost."""
         self.view.close()
         self.reader.close()
-        if self._writing is not None:
-            self._writing.close()
+        writing = vars(self).setdefault("_writing", ())
+        if writing:
+            writing.close()

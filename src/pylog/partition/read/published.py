@@ -62,7 +62,7 @@ class PublishedView:
         self._log_start = log_start
         self._recover = recover
         self._slots: CommitSlotsReader | None = None
-        self.is_closed = False
+        self._is_closed = False
         self._assessed: tuple[tuple[object, ...], CommitState] | None = None
         # The state of a Kafka directory. A thread that continues from it takes it out.
         self._tail: list[_KafkaTail] = []
@@ -117,14 +117,18 @@ class PublishedView:
 
     def close(self) -> None:
         """Close the slots for good."""
-        self.is_closed = True
+        self._is_closed = True
         self._slots = None
 
     def check_open(self) -> None:
         """``Closed`` after ``close``."""
-        if self.is_closed:
-            self._directory.check_topic()  # closed because its topic is gone: then that is the error
-            raise Closed(f"{self._path} has been closed", path=self._path)
+        if self._is_closed:
+            raise self.closed()
+
+    def closed(self) -> Closed:
+        """The error after ``close``. If the topic is gone, which is why it was closed, raises that."""
+        self._directory.check_topic()
+        return Closed(f"{self._path} has been closed", path=self._path)
 
     def _read_slots(self) -> CommitState | None:
         slots = self._slots_reader()

@@ -271,7 +271,7 @@ class LogEnd:
                 least_timestamp_ms=INT64_MAX,
             )
         )
-        self._sealer.segment_closed(base, end, written_alone=segment.written_alone)
+        self._sealer.segment_rolled(base, end, written_alone=segment.written_alone)
         self._segment = None
         segment.close()
         fresh = grant.segment_writer(end)

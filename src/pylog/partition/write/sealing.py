@@ -49,7 +49,7 @@ _COMPRESSED_COSTS = 4  # times the bytes of a batch, to decompress it
 
 
 class RolledSegment(NamedTuple):
-    """A segment that this process closed, and whether only it has written there."""
+    """A segment that this process has rolled, and whether only it has written there."""
 
     base: int
     end_offset: int
@@ -74,7 +74,7 @@ class Sealer:
         self._work: Iterator[int] | None = None
         self._told = -1  # the segment that ``has_news`` told of
 
-    def segment_closed(self, base: int, end_offset: int, *, written_alone: bool) -> None:
+    def segment_rolled(self, base: int, end_offset: int, *, written_alone: bool) -> None:
         """Let ``go_on`` seal this segment."""
         self.due.append(RolledSegment(base, end_offset, written_alone))
 
@@ -130,38 +130,38 @@ class Sealer:
         """Seals, and yields the size in bytes of each batch. It is started again if interrupted."""
         due = self.due  # a child forked during this has another
         while due:
-            closed = due[0]
-            yield from self._attempt(closed.base)
-            self._look(closed)
+            rolled = due[0]
+            yield from self._attempt(rolled.base)
+            self._look(rolled)
             for _ in range(min(LEFTOVERS_PER_ROLL, len(self._leftovers))):
                 yield from self._attempt(self._leftovers[-1])
                 self._leftovers.pop()
             yield from self._check_some()
             due.pop(0)
 
-    def _look(self, closed: RolledSegment) -> None:
+    def _look(self, rolled: RolledSegment) -> None:
         """Find what others left unsealed, if others have written since the last look.
 
         Removes the snapshots that they saved inside of segments closed since.
         """
-        if closed.end_offset == self._known_end:
+        if rolled.end_offset == self._known_end:
             return  # an interrupted call has looked already
-        if closed.base < self._known_end:
+        if rolled.base < self._known_end:
             self._known_end = -1  # the log was cut, or the topic created again
             self._leftovers, self._unchecked = [], []
-        if not closed.written_alone or closed.base != self._known_end:
+        if not rolled.written_alone or rolled.base != self._known_end:
             names = self._directory.names()
             names = names[bisect_left(names, file_name(self._known_end, "")) if self._known_end > 0 else 0 :]
             sealed = set(offsets_of(names, SEAL))
             bases = offsets_of(names, LOG)
             inner = set(offsets_of(names, SNAPSHOT)).difference(bases)
             snapshots.remove(
-                self._directory.filesystem, self._directory.path, (at for at in inner if at < closed.end_offset)
+                self._directory.filesystem, self._directory.path, (at for at in inner if at < rolled.end_offset)
             )
             for base in bases:
-                if base < closed.end_offset and base != closed.base:
+                if base < rolled.end_offset and base != rolled.base:
                     (self._unchecked if base in sealed else self._leftovers).append(base)
-        self._known_end = closed.end_offset
+        self._known_end = rolled.end_offset
 
     def _check_some(self) -> Iterator[int]:
         """Read some seals of other processes, and make unreadable ones again."""
