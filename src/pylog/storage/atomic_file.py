@@ -7,9 +7,10 @@ which the next replacement of the target overwrites.
 
 from __future__ import annotations
 
-from pylog.errors import StorageError
+from pylog.errors import ForkedHandle, StorageError
 from pylog.interrupts import suppress
 from pylog.storage.filesystem import Buffer, FileSystem
+from pylog.storage.same_process import same_process
 
 TEMPORARY = ".tmp"
 _NAME_BYTES_MAX = 255  # the limit of every filesystem in use; names here are ASCII
@@ -24,10 +25,13 @@ def write_atomically(filesystem: FileSystem, path: str, data: Buffer, *, durable
     """
     directory, _, name = path.rpartition("/")
     temporary = f"{directory or '.'}/{name[: _NAME_BYTES_MAX - len(TEMPORARY)]}{TEMPORARY}"
+    check_process = same_process(filesystem, f"{path!r} was being replaced", path=path)
     try:
         _write(filesystem, temporary, data, durable=durable)
+        check_process()
     except BaseException:
-        with suppress(StorageError):
+        with suppress(StorageError, ForkedHandle):  # a child leaves the file to its parent
+            check_process()
             filesystem.remove(temporary)  # its bytes may fill the disk
         raise
     filesystem.replace(temporary, path)

@@ -82,6 +82,7 @@ class WriteLock:
                 return work(grant)
             except own(Exception) as error:
                 if self._turn is not turn:  # a child that a signal handler forked: it has lost its parent's files
+                    self._drop()  # also those that it took over from its parent's work since
                     raise grant.forked() from error
                 if isinstance(error, PylogError) or not isinstance(error, FileNotFoundError):
                     raise

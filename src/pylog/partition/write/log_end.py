@@ -274,11 +274,10 @@ class LogEnd:
         self._sealer.segment_rolled(base, end, written_alone=segment.written_alone)
         self._segment = None
         segment.close()
-        fresh = grant.segment_writer(end)
-        grant.check()
+        fresh = self._segment = grant.segment_writer(end)
+        grant.check()  # a child forked just before must not cut it; of one forked from here on it is closed
         fresh.cut(0, end)
         self._snapshot_position = self.producers.batches_since_snapshot = 0
-        self._segment = fresh
         inner = [at for at in self._inner_snapshots if base < at < end]
         self._inner_snapshots.clear()
         snapshots.remove(self._directory.filesystem, self._directory.path, inner)  # the sealer removes those of others
