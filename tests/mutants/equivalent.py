@@ -28,10 +28,6 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("segment/scan.py", "_header_pattern: 1  ->  2"): "a broader glance; what it finds is compared in full",
     (
         "partition/write/log_end.py",
-        "LogEnd.roll: self._segment = fresh  ->  pass",
-    ): "the next append attaches again",
-    (
-        "partition/write/log_end.py",
         "LogEnd.roll: base < at < end  ->  base <= at < end",
     ): "no inner snapshot is at the base",
     (
