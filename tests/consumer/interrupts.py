@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -17,9 +17,13 @@ class Interrupt(BaseException):
 
 @contextmanager
 def interrupt_at(
-    step: int, rooms: re.Pattern[str], error: BaseException | type[BaseException] = Interrupt
+    step: int,
+    rooms: re.Pattern[str],
+    error: BaseException | type[BaseException] = Interrupt,
+    *,
+    handler: Callable[[], object] | None = None,
 ) -> Iterator[list[int]]:
-    """Raise ``error`` at the ``step``-th place in these rooms where Python looks for signals.
+    """Raise ``error``, or call ``handler``, at the ``step``-th place in these rooms where Python looks for signals.
 
     Those are the start of a function, the end of a call of C and the turn of a loop, not the return of a function: no
     function could make up for that. The list says how many places were passed.
@@ -41,7 +45,9 @@ def interrupt_at(
             if before.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")):
                 passed[0] += 1
                 if passed[0] == step:
-                    raise error
+                    if handler is None:
+                        raise error
+                    handler()
         return trace
 
     tracing = sys.gettrace()

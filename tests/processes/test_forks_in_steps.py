@@ -1,21 +1,38 @@
-"""A signal handler forks in the middle of a step, and the child returns into its parent's work."""
+"""A signal handler forks in the middle of a step, and the child returns into its parent's work.
+
+``PYLOG_TEST_FORK_PLACES=100000`` tries every place.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import traceback
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
-from pylog.errors import ForkedHandle, StorageError
+import pylog
+from pylog.errors import ForkedHandle, PylogError, StorageError
 from pylog.partition.commit_slots import CommitSlots
 from pylog.segment.writer import SegmentWriter
 from pylog.storage import OsFileSystem, atomic_file, write_atomically
-from tests.partition.logs import everything, one, open_partition
+from tests.consumer.interrupts import interrupt_at
+from tests.partition.logs import OwnPartition, everything, one, open_partition
 
 pytestmark = pytest.mark.processes
+
+PLACES = int(os.environ.get("PYLOG_TEST_FORK_PLACES", "25"))
+ROOMS = re.compile(re.escape(str(Path(pylog.__file__).parent)))
+STEPS: dict[str, Callable[[OwnPartition], object]] = {
+    "append": lambda partition: partition.append(one("own"), acks="all"),
+    "roll": lambda partition: partition.log.roll(),
+    "sync": lambda partition: partition.log.sync(2),
+}
 
 
 class Fork:
@@ -36,11 +53,70 @@ class Fork:
     def is_child(self) -> bool:
         return self.child == 0
 
-    def end_of_child(self) -> int:
-        """The code with which the child ends."""
+    def close(self) -> None:
         os.close(self._let_go_on)
         os.close(self._go_on)
+
+    def end_of_child(self) -> int:
+        """The code with which the child ends."""
+        self.close()
         return os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
+
+
+def fork_in(step: str, place: int, directory: Path) -> int:
+    """Fork at a place of the first change of a handle. The parent ends it and appends, then the child continues.
+
+    Returns how many places there are.
+    """
+    with_two = open_partition(directory)
+    for value in ("a", "b"):
+        with_two.append(one(value), acks=1)
+    with_two.close()
+    partition, fork = open_partition(directory), Fork()
+    code = 1
+    try:
+        with interrupt_at(place, ROOMS, handler=fork) as passed:
+            STEPS[step](partition)
+        code = 3
+    except PylogError:  # ``ForkedHandle``; ``OutcomeUnknown`` for a sync of the parent's
+        if not fork.is_child:
+            raise
+        code = 3
+    finally:
+        if fork.is_child:
+            try:
+                partition.append(one("of the child"), acks="all")
+                partition.close()
+            except BaseException:
+                code = 1
+                raise
+            finally:
+                if code != 3:
+                    traceback.print_exc()
+                os._exit(code)
+    if fork.child == -1:
+        fork.close()
+        partition.close()
+        return passed[0]
+    partition.append(one("of the parent"), acks="all")
+    assert fork.end_of_child() == 3
+    partition.append(one("at last"), acks="all")
+    partition.close()
+    found = everything(open_partition(directory))
+    assert [offset for offset, _ in found] == [*range(len(found))]
+    counts = Counter(value.decode() for _, value in found)
+    # If it was forked before its parent's append had begun, the child makes an append of its own.
+    assert counts.pop("own", 0) in ((1, 2) if step == "append" else (0,))
+    assert counts == dict.fromkeys(("a", "b", "of the parent", "of the child", "at last"), 1)
+    return passed[0]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_child_from_any_place_of_a_step_harms_nothing(step: str, tmp_path: Path, seed: int) -> None:
+    places = fork_in(step, -1, tmp_path / "counted")
+    for place in Random(seed).sample(range(1, places + 1), min(PLACES, places)):
+        print(f"{step}: place {place} of {places}")
+        fork_in(step, place, tmp_path / str(place))
 
 
 def test_a_child_of_a_roll_does_not_cut_what_its_parent_has_appended_since(
