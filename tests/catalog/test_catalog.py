@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pylog.catalog import KafkaCatalog, Layout, TopicConfig, check_topic_name
+from pylog.catalog import KafkaCatalog, Layout, TopicConfig, TopicDescription, check_topic_name
 from pylog.catalog.layout import parse_partition
 from pylog.errors import (
     ConfigError,
@@ -718,3 +718,24 @@ def test_the_directories_of_a_kafka_log_are_its_topics(tmp_path: Path) -> None:
     assert (catalog.describe("a").partitions, catalog.describe("a").id) == (2, "AbC")
     with pytest.raises(TopicNotFound):
         catalog.describe("d")
+
+
+def test_a_description_of_before_closes_no_partition_of_the_topic_created_since(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        log.partition("t", 0)
+        describe, newer = log.manager.describe_topic, []
+
+        def overtaken(name: str) -> TopicDescription:
+            found = describe(name)
+            monkeypatch.undo()
+            log.delete_topic(name)
+            log.create_topic(name)
+            newer.append(log.partition(name, 0))
+            return found
+
+        monkeypatch.setattr(log.manager, "describe_topic", overtaken)
+        assert log.partition("t", 0).log is newer[0].log
+        assert newer[0].append(one("a"), acks=1).base_offset == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pylog import Log
+from pylog.catalog import Catalog, TopicDescription
 from pylog.catalog.changes import TopicChange, write_draft
 from pylog.errors import ConfigError, LogLocked, LogNotFound, TopicChanged, TopicExists
 from pylog.manager.changes import changes_of
@@ -74,6 +75,31 @@ def test_creating_a_topic_finishes_a_change_that_is_in_its_way_and_no_other(tmp_
         assert not (tmp_log_dir / ".pylog/topics/old.moved").exists()
         assert values(log, "new") == ALL
         assert log.create_topic("old").id != before.id
+
+
+def test_a_topic_that_is_deleted_during_its_change_does_not_come_back(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = Catalog.publish
+
+    def dies(catalog: Catalog, topic: TopicDescription) -> None:
+        publish(catalog, topic)
+        raise KeyboardInterrupt
+
+    with Log(tmp_log_dir) as log:
+        fill(log)
+        before = log.describe_topic("old")
+        change = TopicChange(before, before._replace(name="new"), False, [])
+        log.manager.writable_catalog().locked(lambda: changes_of(log.manager, 1).decide(change))
+        monkeypatch.setattr(Catalog, "publish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            log.manager.writable_catalog().locked(changes_of(log.manager, 1).finish)
+        monkeypatch.undo()
+        assert "new" in log.topics()
+        log.delete_topic("new")
+    with Log(tmp_log_dir) as log:
+        assert "new" not in log.topics()
+        assert log.verify().problems == []
 
 
 def test_a_log_opens_if_a_change_cannot_be_finished_now(tmp_log_dir: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -249,7 +249,7 @@ class Catalog:
             announce(self._layout.partition(name, number))
         return altered
 
-    def delete(self, name: str, retire: Retire, forget: Forget) -> None:
+    def delete(self, name: str, retire: Retire, forget: Forget, finish: Callable[[], object]) -> None:
         """Remove the topic, then its directories. ``retire(directory)`` first fences off their
         writers; ``forget(name)`` comes last. Durable on return.
 
@@ -257,11 +257,15 @@ class Catalog:
         came in between, the topic is gone, and its directories go when the log is next opened for
         writing, as after a crash. What is not a directory of this log, such as a link, is moved
         aside unchanged: writers with files open there are not fenced off.
-        """
-        self.locked(partial(self._delete, name, retire, forget))
 
-    def _delete(self, name: str, retire: Retire, forget: Forget) -> None:
+        ``finish`` completes changes of topics that were cut off: later they would bring the topic back.
+        """
+        self.locked(partial(self._delete, name, retire, forget, finish))
+
+    def _delete(self, name: str, retire: Retire, forget: Forget, finish: Callable[[], object]) -> None:
         filesystem = self._filesystem
+        if self.being_changed():
+            finish()
         try:
             topic = self.describe(name, _NO_ADVICE)
         except own(TopicNotFound):

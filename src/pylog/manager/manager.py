@@ -148,7 +148,7 @@ class LogManager:
 
     def delete_topic(self, name: str) -> None:
         """See ``Log.delete_topic``."""
-        self.writable_catalog().delete(name, self._retire, self._forget)
+        self.writable_catalog().delete(name, self._retire, self._forget, changes_of(self, _LOCK_TIMEOUT_S).finish)
         self.close_partitions(name)
 
     def close_partitions(self, name: str) -> None:
@@ -279,12 +279,12 @@ class LogManager:
         key = TopicPartition(topic, number)
         outdated = None
         with self._mutex:
-            if self.closed:  # else ``close`` would miss it
-                raise self._closed()
+            self.check_open()  # else ``close`` would miss it
             partition = self._partitions.get(key)
             if partition is not None and partition.topic_id != described.id:
-                outdated, partition = partition, None  # the topic was deleted and created again
-            if partition is None:
+                described = self.describe_topic(topic)  # as it is now: it may have been the older one
+            if partition is None or partition.topic_id != described.id:
+                outdated = partition  # the topic was deleted and created again
                 partition = self._partitions[key] = self._open_partition(key, described)
         if outdated is not None:
             outdated.close()
