@@ -19,17 +19,20 @@ import pytest
 import pylog
 from pylog.errors import ForkedHandle, PylogError, StorageError
 from pylog.partition.commit_slots import CommitSlots
+from pylog.partition.verify import verify_partition
 from pylog.segment.writer import SegmentWriter
 from pylog.storage import OsFileSystem, atomic_file, write_atomically
 from tests.consumer.interrupts import interrupt_at
-from tests.partition.logs import OwnPartition, everything, one, open_partition
+from tests.partition.logs import TP, OwnPartition, everything, one, open_partition
 
 pytestmark = pytest.mark.processes
 
 PLACES = int(os.environ.get("PYLOG_TEST_FORK_PLACES", "25"))
 ROOMS = re.compile(re.escape(str(Path(pylog.__file__).parent)))
+LONG = "own" * 350
 STEPS: dict[str, Callable[[OwnPartition], object]] = {
     "append": lambda partition: partition.append(one("own"), acks="all"),
+    "append that rolls": lambda partition: partition.append(one(LONG), acks="all"),
     "roll": lambda partition: partition.log.roll(),
     "sync": lambda partition: partition.log.sync(2),
 }
@@ -68,11 +71,11 @@ def fork_in(step: str, place: int, directory: Path) -> int:
 
     Returns how many places there are.
     """
-    with_two = open_partition(directory)
+    with_two = open_partition(directory, segment_bytes=1024)
     for value in ("a", "b"):
         with_two.append(one(value), acks=1)
     with_two.close()
-    partition, fork = open_partition(directory), Fork()
+    partition, fork = open_partition(directory, segment_bytes=1024), Fork()
     code = 1
     try:
         with interrupt_at(place, ROOMS, handler=fork) as passed:
@@ -104,9 +107,10 @@ def fork_in(step: str, place: int, directory: Path) -> int:
     partition.close()
     found = everything(open_partition(directory))
     assert [offset for offset, _ in found] == [*range(len(found))]
+    assert list(verify_partition(OsFileSystem(), str(directory), TP)) == []
     counts = Counter(value.decode() for _, value in found)
     # If it was forked before its parent's append had begun, the child makes an append of its own.
-    assert counts.pop("own", 0) in ((1, 2) if step == "append" else (0,))
+    assert counts.pop("own", 0) + counts.pop(LONG, 0) in ((1, 2) if "append" in step else (0,))
     assert counts == dict.fromkeys(("a", "b", "of the parent", "of the child", "at last"), 1)
     return passed[0]
 
