@@ -264,8 +264,7 @@ class Catalog:
 
     def _delete(self, name: str, retire: Retire, forget: Forget, finish: Callable[[], object]) -> None:
         filesystem = self._filesystem
-        if self.being_changed():
-            finish()
+        finish()
         try:
             topic = self.describe(name, _NO_ADVICE)
         except own(TopicNotFound):

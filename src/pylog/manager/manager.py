@@ -135,7 +135,7 @@ class LogManager:
             try:
                 with suppress(TopicChanged):
                     return create()
-                # What changes a topic has the catalog's lock, which was free: the process has died.
+                # The process that changed a topic has died: a living one has the catalog's lock.
                 catalog.locked(changes_of(self, _LOCK_TIMEOUT_S).finish)
                 return create()
             except own(TopicExists) as error:
