@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from pylog import Log
 from pylog.catalog import Catalog, TopicDescription
-from pylog.catalog.changes import TopicChange, write_draft
+from pylog.catalog.changes import Commit, TopicChange, write_draft
 from pylog.errors import ConfigError, LogLocked, LogNotFound, TopicChanged, TopicExists
 from pylog.manager.changes import changes_of
 from pylog.storage import OsFileSystem
@@ -40,14 +41,19 @@ def test_a_change_with_more_commits_than_can_be_read_again_is_refused(
         assert values(log, "new") == ALL
 
 
+def decide(log: Log, commits: Sequence[Commit] = ()) -> TopicDescription:
+    """Decide to rename ``old`` to ``new``, and nothing more. Returns the topic as it was."""
+    before = log.describe_topic("old")
+    change = TopicChange(before, before._replace(name="new"), False, list(commits))
+    log.manager.writable_catalog().locked(lambda: changes_of(log.manager, 1).decide(change))
+    return before
+
+
 def decided(directory: Path) -> None:
     """A log with a rename of ``old`` to ``new`` that was cut off when it was decided."""
     with Log(directory) as log:
         fill(log)
-        before = log.describe_topic("old")
-        commits = [(b"key", None)]
-        change = TopicChange(before, before._replace(name="new"), False, commits)
-        log.manager.writable_catalog().locked(lambda: changes_of(log.manager, 1).decide(change))
+        decide(log, [(b"key", None)])
 
 
 def test_a_log_opens_while_another_process_may_be_finishing_a_change(tmp_log_dir: Path) -> None:
@@ -64,9 +70,7 @@ def test_a_log_opens_while_another_process_may_be_finishing_a_change(tmp_log_dir
 def test_creating_a_topic_finishes_a_change_that_is_in_its_way_and_no_other(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         fill(log)
-        before = log.describe_topic("old")
-        change = TopicChange(before, before._replace(name="new"), False, [])
-        log.manager.writable_catalog().locked(lambda: changes_of(log.manager, 1).decide(change))
+        before = decide(log)
         log.create_topic("other")
         assert (tmp_log_dir / ".pylog/topics/old.moved").exists()
         with pytest.raises(TopicExists) as caught:
@@ -88,9 +92,7 @@ def test_a_topic_that_is_deleted_during_its_change_does_not_come_back(
 
     with Log(tmp_log_dir) as log:
         fill(log)
-        before = log.describe_topic("old")
-        change = TopicChange(before, before._replace(name="new"), False, [])
-        log.manager.writable_catalog().locked(lambda: changes_of(log.manager, 1).decide(change))
+        decide(log)
         monkeypatch.setattr(Catalog, "publish", dies)
         with pytest.raises(KeyboardInterrupt):
             log.manager.writable_catalog().locked(changes_of(log.manager, 1).finish)
@@ -167,9 +169,7 @@ def test_what_a_change_that_died_before_its_decision_has_written_goes_with_the_n
 def test_the_draft_of_a_change_that_was_decided_stays_until_it_is_finished(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         fill(log)
-        before = log.describe_topic("old")
-        change = TopicChange(before, before._replace(name="new"), False, [])
-        log.manager.writable_catalog().locked(lambda: changes_of(log.manager, 1).decide(change))
+        decide(log)
         changes_of(log.manager, 1).drop_drafts()
     with Log(tmp_log_dir) as log:
         assert values(log, "new") == ALL
@@ -197,9 +197,7 @@ def test_a_topic_that_has_a_name_of_a_change_again_is_not_replaced(tmp_log_dir: 
     with Log(tmp_log_dir) as log:
         fill(log)
         log.create_topic(name + "er")
-        before = log.describe_topic("old")
-        change = TopicChange(before, before._replace(name="new"), False, [])
-        log.manager.writable_catalog().locked(lambda: changes_of(log.manager, 1).decide(change))
+        decide(log)
     topics = tmp_log_dir / ".pylog/topics"
     there = (topics / f"{name}er.json").rename(topics / f"{name}.json").read_bytes()
     with Log(tmp_log_dir) as log, pytest.raises(LogLocked, match="a topic of its name"):
