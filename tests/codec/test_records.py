@@ -13,7 +13,7 @@ import threading
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import pytest
@@ -174,7 +174,8 @@ WRONG_TYPES: list[tuple[Any, ...]] = [
     (TS0, b"", b"", [("h", "text")]),
     (TS0, b"", b"", [("ok", b""), ("h", 5)]),
     (TS0, b"", b"", [("\ud800", b"")]),
-    (TS0, b"", b"", {"ab": b""}),
+    (TS0, b"", b"", {"h": "text"}),
+    (TS0, b"", b"", {b"h": b""}),
 ]
 WRONG_TIMESTAMPS: list[Any] = [-1, -(2**63), 2**63, 2**64, -(2**64), 1.0, "1", None, b"1"]
 
@@ -246,10 +247,29 @@ def test_a_released_view_is_refused(codec: ModuleType) -> None:
 def test_headers_may_be_any_sequence_of_pairs(codec: ModuleType) -> None:
     pairs = [("a", b"1"), ("ß", None)]
     encoder = codec.RecordEncoder(LIMIT)
-    for headers in (pairs, tuple(pairs), [list(pair) for pair in pairs], {"a": b"1", "ß": None}.items(), iter(pairs)):
+    mapping = {"a": b"1", "ß": None}
+    for headers in (
+        pairs,
+        tuple(pairs),
+        [list(pair) for pair in pairs],
+        mapping.items(),
+        mapping,
+        MappingProxyType(mapping),
+    ):
         assert encoder.append(TS0, b"", b"", headers)
+        assert encoder.try_append(codec.Receipt, None, TS0, b"", b"", headers)
     expected = ((b"a", b"1"), ("ß".encode(), None))
-    assert take_payload(encoder) == payload_of([Raw(0, i, b"", b"", expected) for i in range(5)])
+    assert take_payload(encoder) == payload_of([Raw(0, i, b"", b"", expected) for i in range(12)])
+
+
+def test_headers_that_can_be_read_only_once_are_refused(codec: ModuleType) -> None:
+    """A batch that is full has read them; the next one, which takes the record, would find none."""
+    encoder = codec.RecordEncoder(LIMIT)
+    pairs = [("a", b"1")]
+    for headers in (iter(pairs), (pair for pair in pairs), zip(["a"], [b"1"], strict=True)):
+        with pytest.raises(SerializationError, match=f"headers are {type(headers).__name__}, expected a sequence"):
+            encoder.append(TS0, b"", b"", headers)
+        assert list(headers) == pairs
 
 
 def test_more_headers_than_a_reader_takes_are_not_written(codec: ModuleType) -> None:
@@ -648,7 +668,7 @@ def test_what_comes_between_reading_and_writing_the_readable_encoder_comes_first
         return bytes(encode_record(*fields))
 
     monkeypatch.setattr(codec, "encode_record", interrupted)
-    receipt = encoder.try_append(codec.Receipt, None, TS0 + 5, b"second", None, iter([("h", b"x")]))
+    receipt = encoder.try_append(codec.Receipt, None, TS0 + 5, b"second", None, [("h", b"x")])
     if meanwhile == "close":
         assert receipt is None
         assert state(encoder) == (0, 0, -1, -1)

@@ -59,6 +59,16 @@ def test_headers_are_pairs_or_a_dict(headers: Any, stored: Any) -> None:
     assert log.partition("t").records[0].headers == stored
 
 
+def test_headers_that_can_be_read_only_once_are_refused() -> None:
+    """The batch that is full would read them, and the one that takes the record find none."""
+    log = FakeLog()
+    with log.producer() as producer:
+        producer.send("t", b"first")
+        with pytest.raises(SerializationError, match="headers are zip, expected a sequence"):
+            producer.send("t", b"v", headers=zip(["a"], [b"1"], strict=True))  # type: ignore[arg-type]
+    assert log.partition("t").values == [b"first"]
+
+
 def test_a_buffer_can_be_reused_once_send_returns() -> None:
     log = FakeLog()
     with log.producer() as producer:

@@ -82,11 +82,14 @@ cdef bytes encode_headers(object headers):
     cdef const uint8_t *name_data
     cdef list listed, names = [], values = []
     cdef bytes encoded
+    cdef object pairs = headers.items() if isinstance(headers, Mapping) else headers
     cdef object header, name, value
     try:
-        listed = list(headers)
+        listed = list(pairs) if iter(pairs) is not pairs else None
     except TypeError:
         raise faults.unusable_headers(headers) from None
+    if listed is None:  # an iterator: a record that a full batch did not take is encoded again
+        raise faults.unusable_headers(headers)
     if len(listed) > MAX_HEADERS:
         raise faults.headers_too_many(len(listed))
     size = varint_size(zigzag(len(listed)))

@@ -23,6 +23,8 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
+from collections.abc import Mapping
+
 from pylog.codec import faults, format, key_map
 from pylog.codec.checksum import crc32c as _crc32c
 from pylog.codec.columns import Columns

@@ -5,14 +5,14 @@ Raises ``InvalidTimestamp``, ``SerializationError`` and ``RecordTooLarge``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from pylog.codec import faults
 from pylog.codec.format import INT64_MAX, MAX_HEADERS
 from pylog.codec.varint import VARINTS, encode_varint, varint
 from pylog.errors import SerializationError
 from pylog.interrupts import own
-from pylog.model import Header
+from pylog.model import GivenHeaders
 
 _NULL = encode_varint(-1)
 NO_HEADERS_ENCODED = encode_varint(0)
@@ -41,11 +41,14 @@ def _sized(field: str, value: object) -> bytes:
     return varint(len(data)) + data
 
 
-def encode_headers(headers: Sequence[Header]) -> bytes:
+def encode_headers(headers: GivenHeaders) -> bytes:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
     try:
-        listed = list(headers)
+        listed = list(pairs) if iter(pairs) is not pairs else None  # type: ignore[comparison-overlap]
     except own(TypeError):
         raise faults.unusable_headers(headers) from None
+    if listed is None:  # an iterator: a record that a full batch did not take is encoded again
+        raise faults.unusable_headers(headers)
     if len(listed) > MAX_HEADERS:
         raise faults.headers_too_many(len(listed))
     parts = [varint(len(listed))]

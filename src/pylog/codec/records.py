@@ -21,7 +21,7 @@ from pylog.codec.receipt import R, Receipt  # noqa: F401 - as in _records.pyx
 from pylog.codec.times import NO_TIMES, Times, times_of
 from pylog.codec.varint import SECOND_BYTE, UNZIGZAG, long_varint
 from pylog.interrupts import own
-from pylog.model import Header, Headers, Record
+from pylog.model import GivenHeaders, Headers, Record
 
 _NO_HEADERS: Headers = ()
 
@@ -74,7 +74,7 @@ class RecordEncoder:
         timestamp_ms: int | None,
         key: bytes | None,
         value: bytes | None,
-        headers: Sequence[Header],
+        headers: GivenHeaders,
     ) -> R | None:
         """Append a record, and return a receipt of ``kind``; None if it does not fit, or after ``close``.
 
@@ -158,17 +158,17 @@ class RecordEncoder:
         """Undo ``close``."""
         self._is_closed = False
 
-    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bool:
+    def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: GivenHeaders) -> bool:
         """Append a record. False, without a change, if it does not fit.
 
         ``RecordTooLarge`` if it does not fit an empty encoder, ``SerializationError`` for keys and
-        values other than bytes-like or None and headers other than pairs of str and such a value,
-        ``InvalidTimestamp`` outside 0 .. 2**63 - 1. An error changes nothing.
+        values other than bytes-like or None and headers other than pairs of str and such a value
+        (or a mapping), ``InvalidTimestamp`` outside 0 .. 2**63 - 1. An error changes nothing.
         """
         check_timestamp(timestamp_ms)
         return self._put(self._times.then(timestamp_ms), key, value, headers)
 
-    def _put(self, times: Times, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bool:
+    def _put(self, times: Times, key: bytes | None, value: bytes | None, headers: GivenHeaders) -> bool:
         if type(key) is not bytes and key is not None:
             key = bytes_of("key", key)
         if type(value) is not bytes and value is not None:

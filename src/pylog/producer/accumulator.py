@@ -8,14 +8,13 @@ threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pylog.clock import SystemClock
 from pylog.codec import RecordEncoder
 from pylog.errors import BufferTimeout, ForkedHandle, RecordTooLarge
 from pylog.interrupts import own
-from pylog.model import Header
+from pylog.model import GivenHeaders
 from pylog.producer.batch import UNNUMBERED, ProducerBatch, Sequences
 from pylog.producer.buffer import NO_BATCH, IncompleteBatches, PartitionBuffer, TopicBuffers, interrupted
 from pylog.producer.buffer_pool import BufferPool
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 Key = bytes | None
 Value = bytes | None
-Headers = Sequence[Header]
 
 _PATIENCE_S = 0.05  # how long one partition may delay the others when memory is short
 _SLEEP_MIN_S = 0.0001
@@ -65,7 +63,7 @@ class Accumulator:
         timestamp_ms: int | None,
         key: Key,
         value: Value,
-        headers: Headers,
+        headers: GivenHeaders,
         sequences: Sequences = UNNUMBERED,
     ) -> Delivery:
         """Put a record into the buffer. ``sequences`` are of the batch that it opens, if it does.
@@ -139,7 +137,7 @@ class Accumulator:
         timestamp_ms: int | None,
         key: Key,
         value: Value,
-        headers: Headers,
+        headers: GivenHeaders,
         sequences: Sequences,
     ) -> Delivery | None:
         """Open a batch with this record. None if another thread opened one or took the memory."""

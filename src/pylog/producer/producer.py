@@ -12,7 +12,7 @@ delivery.py, deliveries.py         the outcome of one record, of many (metrics.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from pylog.errors import ConfigError, ForkedHandle, PylogError
 from pylog.interrupts import own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names
 from pylog.manager.access import manager_of
-from pylog.model import ConsumerGroupMetadata, Header, Offsets
+from pylog.model import ConsumerGroupMetadata, GivenHeaders, Offsets
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.buffer import IncompleteBatches, PartitionBuffer, TopicBuffers
 from pylog.producer.buffer_pool import BufferPool
@@ -44,10 +44,6 @@ if TYPE_CHECKING:
     from pylog.manager.access import LogFace, ProducerLog
     from pylog.producer.send_named import NamedSender
     from pylog.producer.transactions import ProducerTransactions
-
-Headers = Sequence[Header] | Mapping[str, bytes | None]
-
-_NO_HEADERS: Headers = ()  # the one empty tuple: an identity test is cheaper than a truth test
 
 
 @answers_kafkas_names
@@ -180,7 +176,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: GivenHeaders = (),
         sequence: int | None = None,
     ) -> Delivery:
         """Send one record. Returns at once unless a batch is full. Buffers may be reused then.
@@ -215,14 +211,12 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
                     buffer = buffers[(key_hash(key) & POSITIVE) % len(buffers)]
                 except own(*UNHASHABLE):
                     buffer = buffers[(key_hash(key_bytes(key)) & POSITIVE) % len(buffers)]
-        if headers is not _NO_HEADERS and isinstance(headers, Mapping):
-            headers = tuple(headers.items())
 
         batch = buffer.open
         append = batch.append  # Python 3.11 is slow to call an attribute that is not a method
-        delivery = append(Delivery, batch, timestamp_ms, key, value, headers)  # type: ignore[arg-type]  # no Mapping any more
+        delivery = append(Delivery, batch, timestamp_ms, key, value, headers)
         if delivery is None:
-            delivery = self._append(buffer, timestamp_ms, key, value, headers)  # type: ignore[arg-type]
+            delivery = self._append(buffer, timestamp_ms, key, value, headers)
         if self._has_more_to_do:
             self._bulk.do_more((delivery,), (delivery.batch,))
         return delivery
@@ -234,13 +228,12 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         key: Any,
         partition: int | None,
         timestamp_ms: int | None,
-        headers: Headers,
+        headers: GivenHeaders,
         sequence: int,
     ) -> Delivery:
         sender = self._sender_of_sequences()
         buffer = self._named_buffer(self._find(topic), partition)
-        pairs = tuple(headers.items()) if isinstance(headers, Mapping) else headers
-        delivery = sender.send(buffer, sequence, timestamp_ms, key, value, pairs)
+        delivery = sender.send(buffer, sequence, timestamp_ms, key, value, headers)
         if self._has_more_to_do:
             self._bulk.do_more((delivery,), (delivery.batch,))
         return delivery

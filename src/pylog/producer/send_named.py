@@ -15,7 +15,7 @@ from typing import Any
 from pylog.clock import Clock
 from pylog.errors import BufferTimeout, PylogError
 from pylog.interrupts import own
-from pylog.model import Header
+from pylog.model import GivenHeaders
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.batch import ProducerBatch, Sequences, batch_in_log
 from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers, interrupted
@@ -59,7 +59,7 @@ class NamedSender:
         timestamp_ms: int | None,
         key: Any,
         value: Any,
-        headers: Sequence[Header],
+        headers: GivenHeaders,
     ) -> Delivery:
         """Send one record, unless it was sent before."""
         number = check_sequence(sequence)

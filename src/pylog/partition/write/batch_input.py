@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Sized
 
 from pylog.codec import RecordEncoder
 from pylog.codec.batch import BatchHeader, BatchView, build_batch, check_header, read_header
@@ -13,7 +13,6 @@ from pylog.limits import RECORDS_AT_ONCE
 from pylog.model import ProducerRecord, Record
 
 _NONE_YET = ProducerRecord(None)
-_NO_HEADERS = _NONE_YET.headers
 _RECORDS = "records are appended with append([ProducerRecord(value, key)])"
 
 
@@ -35,10 +34,7 @@ def encoded_batch(
             value, key, headers, timestamp_ms = record
             if key is None and keyed_topic is not None:
                 raise without_key(keyed_topic, encoder.count)
-            if headers is not _NO_HEADERS and isinstance(headers, Mapping):
-                headers = tuple(headers.items())
-            # no Mapping any more:
-            if not encoder.append(now_ms if timestamp_ms is None else timestamp_ms, key, value, headers):  # type: ignore[arg-type]
+            if not encoder.append(now_ms if timestamp_ms is None else timestamp_ms, key, value, headers):
                 raise _too_many(records, encoder.count, limit_bytes)
     except own(RecordTooLarge) as error:
         raise _with_advice(error) from None
