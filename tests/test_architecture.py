@@ -89,7 +89,9 @@ ON_A_PATH = {
     *("read_bytes", "read_text", "write_bytes", "write_text", "iterdir", "rglob", "touch", "mkdir", "rmdir", "unlink"),
     *("exists", "is_file", "is_dir", "is_symlink", "stat", "lstat", "chmod", "samefile", "expanduser", "resolve"),
 }
-COMPILED_MAY_USE = re.compile(r"cython|cpython|libc\.(string|stdint|limits|stdlib)|struct|collections\.abc|pylog\.(codec|model|errors)")
+COMPILED_MAY_USE = re.compile(
+    r"cython|cpython|libc\.(string|stdint|limits|stdlib)|struct|collections\.abc|pylog\.(codec|model|errors)"
+)
 
 # What a file does all the same, and why.
 EXCEPTIONS: dict[str, dict[str, str]] = {

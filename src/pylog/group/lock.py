@@ -15,6 +15,7 @@ from pylog.storage import FileLock, acquire, after_fork_in_child
 T = TypeVar("T")
 
 LOCK_TIMEOUT_S = 30.0
+_SLEEP_MAX_S = 10e-3  # with 2 ms, the waiting members slow down 64 that join at once by a seventh
 _DELETIONS_MAX = 100  # that one opening may meet
 
 
@@ -46,7 +47,8 @@ class GroupLock:
             self._holder = self.directory.filesystem.process_id()
             lock = self._lock or self._open()[0]
             try:
-                if not lock.try_acquire() and not acquire(lock, self.directory.clock, timeout_s, while_waiting):
+                clock = self.directory.clock
+                if not lock.try_acquire() and not acquire(lock, clock, timeout_s, while_waiting, _SLEEP_MAX_S):
                     raise self._timed_out(timeout_s)
                 if lock.is_in_place():
                     return self._work(work)

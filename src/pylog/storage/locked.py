@@ -21,10 +21,16 @@ SLEEP_MAX_S = 2e-3
 """The longest pause between two attempts. A waiter can take a lock that is free for longer."""
 
 
-def acquire(lock: FileLock, clock: Clock, timeout_s: float, while_waiting: Callable[[], object] = bool) -> bool:
+def acquire(
+    lock: FileLock,
+    clock: Clock,
+    timeout_s: float,
+    while_waiting: Callable[[], object] = bool,
+    sleep_max_s: float = SLEEP_MAX_S,
+) -> bool:
     """Take the lock; False if not free in ``timeout_s``. The caller releases it in a ``finally``.
 
-    ``while_waiting`` is called after each pause of the maximum length.
+    ``while_waiting`` is called after each pause of the maximum length, ``sleep_max_s``.
     """
     if lock.try_acquire():
         return True
@@ -33,9 +39,9 @@ def acquire(lock: FileLock, clock: Clock, timeout_s: float, while_waiting: Calla
         clock.sleep(sleep_s)
         if lock.try_acquire():
             return True
-        if sleep_s == SLEEP_MAX_S:
+        if sleep_s == sleep_max_s:
             while_waiting()
-        sleep_s = min(sleep_s * 1.5, SLEEP_MAX_S)
+        sleep_s = min(sleep_s * 1.5, sleep_max_s)
     return False
 
 
