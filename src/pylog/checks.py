@@ -82,6 +82,13 @@ def require_seconds(option: str, value: object) -> None:
         raise _wrong(option, "a number of seconds of at least 0", value)
 
 
+def require_milliseconds(option: str, value: object) -> float:
+    """``value`` if it is a finite number of milliseconds from 0; else ``ConfigError``."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
+        raise _wrong(option, "milliseconds, 0 or more", value)
+    return value
+
+
 def require_timeout(value: object) -> None:
     """``ConfigError`` unless ``value`` is a number of seconds, also below 0, or None (no limit)."""
     if value is None:
@@ -107,14 +114,27 @@ def require_callable(option: str, value: _Function, takes: str) -> _Function:
 
 
 def require_several(option: str, values: Iterable[Any]) -> Sequence[Any]:
-    """``values`` as a list or tuple. One str or bytes is refused: it is a single value."""
+    """``values`` in a list of its own, or a tuple. A single str or bytes is refused.
+
+    A buffer that an iterator gives is copied: it may fill the same one again for the next value.
+    """
     if isinstance(values, list | tuple):
-        return values
+        return values if type(values) is tuple else list(values)
     if isinstance(values, str | bytes | bytearray | memoryview) or not hasattr(values, "__iter__"):
         raise ConfigError(
             f"{option} must be several values, as a list, not {type(values).__name__}", option=option, value=values
         )
-    return list(values)
+    return [value if type(value) is bytes else copy_of_buffer(value) for value in values]
+
+
+def copy_of_buffer(value: Any) -> Any:
+    """The bytes of a bytearray or memoryview; another value as it is, and a view that was released."""
+    if isinstance(value, bytearray | memoryview):
+        try:
+            return memoryview(value).tobytes()
+        except own(ValueError):  # what encodes it says so, with its index
+            pass
+    return value
 
 
 def refuses_other_options(

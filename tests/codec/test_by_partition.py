@@ -37,6 +37,12 @@ def test_murmur2_is_kafkas(codec: ModuleType, key: bytes) -> None:
     assert [codec.murmur2(key), codec.murmur2(key), by_partition.compute_murmur2(key)] == [found] * 3
 
 
+def test_murmur2_of_a_view_is_that_of_its_bytes(codec: ModuleType) -> None:
+    key = bytes(range(12))
+    for view in (memoryview(key), memoryview(key).cast("B", (3, 4)), memoryview(key).cast("I"), memoryview(key)[:]):
+        assert codec.murmur2(view) == codec.murmur2(key)
+
+
 @pytest.mark.parametrize("wrong", ["text", 5, None])
 def test_murmur2_refuses_what_is_not_bytes(codec: ModuleType, wrong: Any) -> None:
     with pytest.raises(TypeError):

@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -264,9 +264,17 @@ def test_headers_may_be_any_sequence_of_pairs(codec: ModuleType) -> None:
 
 def test_headers_that_can_be_read_only_once_are_refused(codec: ModuleType) -> None:
     """A batch that is full has read them; the next one, which takes the record, would find none."""
+
+    class Rows:
+        def __init__(self) -> None:
+            self._rows = iter(pairs)
+
+        def __iter__(self) -> Iterator[tuple[str, bytes]]:
+            yield from self._rows
+
     encoder = codec.RecordEncoder(LIMIT)
     pairs = [("a", b"1")]
-    for headers in (iter(pairs), (pair for pair in pairs), zip(["a"], [b"1"], strict=True)):
+    for headers in (iter(pairs), (pair for pair in pairs), zip(["a"], [b"1"], strict=True), Rows()):
         with pytest.raises(SerializationError, match=f"headers are {type(headers).__name__}, expected a sequence"):
             encoder.append(TS0, b"", b"", headers)
         assert list(headers) == pairs

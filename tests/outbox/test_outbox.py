@@ -344,6 +344,7 @@ def test_the_position_is_an_offset_of_a_group(log: Log, tmp_path: Path) -> None:
         ({"key": 1}, SerializationError),
         ({"headers": [("a", "b")]}, SerializationError),
         ({"headers": ["abc"]}, SerializationError),
+        ({"headers": {"\ud800": b"x"}}, SerializationError),
         ({"partition": -1}, ConfigError),
         ({"timestamp_ms": 1.5}, ConfigError),
     ],
@@ -363,6 +364,12 @@ def test_what_is_no_connection_is_refused(log: Log, connection: Any) -> None:
         Outbox(connection)
     with pytest.raises(ConfigError):
         relay(log, connection)
+
+
+@pytest.mark.parametrize("interval", [-1, float("nan"), float("inf"), "1", True])
+def test_a_relay_looks_again_after_milliseconds(log: Log, tmp_path: Path, interval: Any) -> None:
+    with pytest.raises(ConfigError, match="poll_interval_ms"):
+        relay(log, Sqlite(tmp_path / "app.db").connect, poll_interval_ms=interval)
 
 
 @pytest.mark.parametrize("table", ["", "a b", "a;b", "1a", "a.b.c", "x" * 60, None])

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
+from io import BytesIO
 from random import Random
 from typing import Any
 
@@ -132,6 +134,54 @@ def test_any_iterable_will_do() -> None:
         producer.send_many("t", {b"x": 1, b"y": 2})
         assert len(producer.send_many("t", [])) == 0
     assert log.partition("t").values == [b"0", b"1", b"2", b"x", b"y"]
+
+
+@pytest.mark.parametrize("how", ["a view that is filled again", "a bytearray that is filled again", "a serializer's"])
+def test_a_buffer_that_is_filled_again_for_the_next_record_is_copied(how: str) -> None:
+    source, buffer = BytesIO(b"aaaabbbbcc"), bytearray(4)
+
+    def pieces() -> Iterator[memoryview | bytearray]:
+        while count := source.readinto(buffer):
+            yield memoryview(buffer)[:count] if how == "a view that is filled again" else buffer
+
+    def refill(value: bytes) -> bytearray:
+        buffer[:] = value
+        return buffer
+
+    log = FakeLog()
+    if how == "a serializer's":
+        with log.producer(value_serializer=refill) as producer:
+            producer.send_many("t", [b"aaaa", b"bbbb", b"cc"])
+    else:
+        with log.producer() as producer:
+            producer.send_many("t", pieces())
+    last = b"ccbb" if how == "a bytearray that is filled again" else b"cc"
+    assert log.partition("t").values == [b"aaaa", b"bbbb", last]
+
+
+def test_a_view_that_an_iterator_releases_is_refused_at_its_place() -> None:
+    released = memoryview(b"x")
+    released.release()
+    log = FakeLog()
+    with log.producer() as producer, pytest.raises(SerializationError) as caught:
+        producer.send_many("t", iter([b"1", released]))
+    assert caught.value.facts["index"] == 1
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_list_that_changes_during_the_call_is_sent_as_it_was(partitions: int) -> None:
+    """For example in a callback of records sent before, which the call may run."""
+    pending = [b"%03d" % number * 30 for number in range(100)]
+    keys = [b"%d" % number for number in range(100)]
+    log = FakeLog(partitions=partitions)
+    with log.producer(batch_bytes=600) as producer:
+        for some in (None, keys):
+            given = list(pending)
+            producer.send("t", b"first", partition=0).add_done_callback(lambda _, given=given: given.clear())
+            assert len(producer.send_many("t", given, keys=some)) == 100
+            assert given == []
+    sent = [value for number in range(partitions) for value in log.partition("t", number).values]
+    assert sorted(sent) == sorted([b"first", *pending] * 2)  # type: ignore[type-var]
 
 
 def test_deliveries_are_a_sequence_whose_items_are_made_when_asked_for() -> None:

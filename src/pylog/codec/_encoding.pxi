@@ -52,7 +52,7 @@ cdef bytes bytes_of(str field, object value):
     if not isinstance(value, (bytearray, memoryview)):
         raise faults.not_bytes(field, value)
     try:
-        return bytes(value)
+        return memoryview(value).tobytes()
     except ValueError as error:  # a released memoryview
         raise SerializationError(f"{field}: {error}", field=field) from error
 
@@ -85,11 +85,9 @@ cdef bytes encode_headers(object headers):
     cdef object pairs = headers.items() if isinstance(headers, Mapping) else headers
     cdef object header, name, value
     try:
-        listed = list(pairs) if iter(pairs) is not pairs else None
+        listed = list(pairs) if len(pairs) >= 0 else []
     except TypeError:
         raise faults.unusable_headers(headers) from None
-    if listed is None:  # an iterator: a record that a full batch did not take is encoded again
-        raise faults.unusable_headers(headers)
     if len(listed) > MAX_HEADERS:
         raise faults.headers_too_many(len(listed))
     size = varint_size(zigzag(len(listed)))

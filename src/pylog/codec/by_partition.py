@@ -49,6 +49,8 @@ _remembered_murmur2 = lru_cache(maxsize=_REMEMBERED_KEYS)(compute_murmur2)
 
 def murmur2(key: bytes) -> int:
     """``compute_murmur2`` with a cache for short keys, since it takes a microsecond in Python."""
+    if isinstance(key, memoryview):
+        key = key.tobytes()  # its length may count other items than bytes
     return _remembered_murmur2(key) if len(key) <= _REMEMBERED_KEY_BYTES else compute_murmur2(key)
 
 

@@ -44,11 +44,10 @@ def _sized(field: str, value: object) -> bytes:
 def encode_headers(headers: GivenHeaders) -> bytes:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     try:
-        listed = list(pairs) if iter(pairs) is not pairs else None  # type: ignore[comparison-overlap]
+        # What has no length may be read only once, and a record that a full batch did not take is encoded again.
+        listed = list(pairs) if len(pairs) >= 0 else []
     except own(TypeError):
         raise faults.unusable_headers(headers) from None
-    if listed is None:  # an iterator: a record that a full batch did not take is encoded again
-        raise faults.unusable_headers(headers)
     if len(listed) > MAX_HEADERS:
         raise faults.headers_too_many(len(listed))
     parts = [varint(len(listed))]

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pylog.checks import require_callable, require_count
+from pylog.checks import require_callable, require_count, require_milliseconds
 from pylog.database import Database, is_connection
 from pylog.errors import ConfigError, PylogError
 from pylog.group.position import POSITION, next_batch
@@ -57,6 +57,8 @@ def relay(
     the connection is of no use. And the driver's errors.
     """
     require_count("batch_rows", batch_rows, 1)
+    if poll_interval_ms is not None:
+        require_milliseconds("poll_interval_ms", poll_interval_ms)
     if until is not None:
         require_callable("until", until, "nothing")
     manager_of(log, "relay")

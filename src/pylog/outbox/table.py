@@ -234,6 +234,10 @@ def encoded_headers(headers: Sequence[Header] | Mapping[str, bytes | None]) -> s
             raise SerializationError(
                 f"a header is a pair of a name and bytes or None, got {pair!r:.80}", field="headers"
             )
+        try:
+            pair[0].encode()
+        except UnicodeEncodeError:  # no relay could send the row, nor those after it
+            raise SerializationError(f"header {pair!r:.80}: its name is not UTF-8", field="headers") from None
     return json.dumps([[name, None if data is None else data.hex()] for name, data in pairs])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pylog.checks import require_milliseconds
 from pylog.codec.compression import codec_id, compress
 from pylog.codec.format import CODEC_NAMES, HEADER_BYTES, INT32_MAX, MAX_RECORD_OVERHEAD
 from pylog.errors import ConfigError, SerializationError
@@ -66,19 +67,19 @@ class ProducerConfig:
         name: str | None = None,
     ) -> None:
         self.acks = _one_of_acks(acks)
-        self.linger_ms = _milliseconds("linger_ms", linger_ms)
+        self.linger_ms = require_milliseconds("linger_ms", linger_ms)
         self.batch_bytes = _size("batch_bytes", batch_bytes, _SMALLEST_BATCH_BYTES, INT32_MAX)
         self.buffer_bytes = _size("buffer_bytes", buffer_bytes, batch_bytes, None)
-        self.max_block_ms = _milliseconds("max_block_ms", max_block_ms)
+        self.max_block_ms = require_milliseconds("max_block_ms", max_block_ms)
         self.compression, self.compression_level = _compression(compression, compression_level)
         self.partitioner = _partitioner(partitioner, partitioner_override)
         self.enable_idempotence = _true_or_false("enable_idempotence", enable_idempotence)
-        self.delivery_timeout_ms = _milliseconds("delivery_timeout_ms", delivery_timeout_ms)
+        self.delivery_timeout_ms = require_milliseconds("delivery_timeout_ms", delivery_timeout_ms)
         self.key_serializer = _callable_or_none("key_serializer", key_serializer)
         self.value_serializer = _callable_or_none("value_serializer", value_serializer)
         self.on_delivery = _callable_or_none("on_delivery", on_delivery)
         self.transactional_id = transactional_id
-        self.transaction_timeout_ms = int(_milliseconds("transaction_timeout_ms", transaction_timeout_ms))
+        self.transaction_timeout_ms = int(require_milliseconds("transaction_timeout_ms", transaction_timeout_ms))
         if not 1 <= self.transaction_timeout_ms <= INT32_MAX:
             raise _wrong("transaction_timeout_ms", transaction_timeout_ms, f"1 to {INT32_MAX} milliseconds")
         self.name = name
@@ -117,12 +118,6 @@ def _one_of_acks(acks: object) -> int:
     if isinstance(acks, int | str) and not isinstance(acks, bool) and acks in _ACKS:
         return _ACKS[acks]
     raise _wrong("acks", acks, '0, 1 or "all"')
-
-
-def _milliseconds(name: str, value: float) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
-        raise _wrong(name, value, "milliseconds, 0 or more")
-    return value
 
 
 def _size(name: str, value: int, smallest: int, largest: int | None) -> int:

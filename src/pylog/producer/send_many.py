@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
+from pylog.checks import copy_of_buffer
 from pylog.codec import RecordEncoder, choose_partitions, count_plain, group_by_partition, pick, pick_times
 from pylog.codec.faults import unusable_timestamp
 from pylog.codec.format import POSITIVE
@@ -143,7 +144,8 @@ class BulkSender:
         done: list[Any] = []
         try:
             for item in items:
-                done.append(serialized(field, serializer, item))  # noqa: PERF401 - keeps those before a failure
+                # a copy of a buffer, which the serializer may fill again; one by one: keeps those before a failure
+                done.append(copy_of_buffer(serialized(field, serializer, item)))  # noqa: PERF401
         except own(PylogError) as error:
             request.cut(len(done), error)
         return done
