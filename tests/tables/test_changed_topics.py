@@ -10,7 +10,7 @@ import pytest
 import pylog
 from pylog import Log, RecordMetadata, TopicPartition
 from pylog.errors import ReadOnlyTopic, TopicChanged, TopicNotFound
-from tests.tables.scans import STORES_AND_VALUES, options, scan
+from tests.tables.scans import STORES, STORES_AND_VALUES, options, scan
 
 KEYS = [b"%d" % number for number in range(20)]
 
@@ -44,6 +44,23 @@ def test_a_table_of_a_repartitioned_topic_is_filled_again(
         changer.repartition("t", 3)
         table[b"new"] = b"2"
         assert dict(table.items()) == scan(log) == {**dict.fromkeys(KEYS, b"1"), b"new": b"2"}
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+@pytest.mark.parametrize("store", STORES)
+def test_values_read_from_the_log_are_the_newest_while_it_is_repartitioned(
+    log: Log, changer: Log, tmp_path: Path, store: str, partitions: int
+) -> None:
+    """In the topic as it is now, an older record of a key may be where the newest one was."""
+    expected = dict.fromkeys(KEYS, b"new")
+    with filled(log, **options(store, "positions", tmp_path / "table")) as table:
+        for key in KEYS:
+            table.update([(key, b"old"), (key, b"new")])
+        pairs = iter(table.items())
+        some = [next(pairs) for _ in range(3)]
+        changer.repartition("t", partitions)
+        assert table[KEYS[0]] == b"new"
+        assert dict([*some, *pairs]) == dict(table.items()) == expected
 
 
 def test_waiting_and_lag_go_on_in_a_repartitioned_topic(log: Log, changer: Log) -> None:

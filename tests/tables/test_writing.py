@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -238,6 +239,22 @@ def test_a_program_that_only_writes_does_not_keep_what_it_wrote(log: Log, monkey
             producer.commit_transaction()
         assert dict(table.items()) == scan(log)
         assert not table._own
+
+
+def test_update_takes_what_dict_update_takes(log: Log) -> None:
+    log.create_topic("t")
+    connection = sqlite3.connect(":memory:")
+    connection.row_factory = sqlite3.Row
+    row = connection.execute("SELECT 'DE' AS country, 'en' AS lang").fetchone()
+    with pylog.table(
+        log, "t", changelog=True, key_serializer=str.encode, key_deserializer=bytes.decode,
+        value_serializer=str.encode, value_deserializer=bytes.decode,
+    ) as table:  # fmt: skip
+        table.update(row)
+        table.update({"a": "1"}, b="2")
+        table.update([("c", "3")])
+        assert dict(table) == {"country": "DE", "lang": "en", "a": "1", "b": "2", "c": "3"}
+    connection.close()
 
 
 def test_clear_and_update_take_their_keys_little_by_little(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

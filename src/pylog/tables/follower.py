@@ -17,6 +17,7 @@ counts.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -263,10 +264,11 @@ class Follower:
 
     # Looking into the log
 
-    def value(self, key: bytes, entry: Entry) -> bytes | None:
-        """The value of an entry, from the log; None if its record is not there any more."""
+    def value(self, key: bytes, entry: Entry, partitions: Mapping[int, FollowedPartition]) -> bytes | None:
+        """The value of an entry of these partitions, from the log; None if its record, or the
+        partition, is not there any more."""
         offset, number, _ = entry
-        each = self.partitions.get(number)
+        each = partitions.get(number)
         if each is None:
             return None
         try:

@@ -9,7 +9,7 @@ from pylog.checks import OfOneProcess, require_timeout
 from pylog.errors import Closed, ConfigError, ForkedHandle, PylogError
 from pylog.model import Record, RecordMetadata, TopicPartition
 from pylog.storage import FileLock, after_fork_in_child
-from pylog.tables.follower import Follower
+from pylog.tables.follower import FollowedPartition, Follower
 from pylog.tables.own_records import OwnRecords
 from pylog.tables.serializers import Serializers
 from pylog.tables.store import Entry, Store
@@ -103,11 +103,14 @@ class Table(OfOneProcess, Mapping[Any, Any]):
 
     def _pairs(self) -> Iterator[tuple[Any, Any]]:
         self._follow()
-        return self._converted(self._entries())
+        partitions = self._follower.partitions
+        return self._converted(self._entries(), partitions)
 
-    def _converted(self, entries: Iterator[tuple[bytes, Entry]]) -> Iterator[tuple[Any, Any]]:
+    def _converted(
+        self, entries: Iterator[tuple[bytes, Entry]], partitions: Mapping[int, FollowedPartition]
+    ) -> Iterator[tuple[Any, Any]]:
         for key, entry in entries:
-            found = self._value(key, entry)
+            found = self._value(key, entry, partitions)
             if found is not None:
                 yield self._serializers.key_of(key), self._serializers.value_of(found[0])
 
@@ -121,7 +124,8 @@ class Table(OfOneProcess, Mapping[Any, Any]):
     def _look_up(self, key: object) -> tuple[bytes, int] | None:
         data = self._serializers.key_bytes(key)
         self._follow()
-        return self._value(data, self._entry(data))
+        partitions = self._follower.partitions
+        return self._value(data, self._entry(data), partitions)
 
     def _entry(self, key: bytes) -> Entry | None:
         if self._own:
@@ -130,18 +134,25 @@ class Table(OfOneProcess, Mapping[Any, Any]):
                 return None if own[2] is None else own
         return self._store.get(key)
 
-    def _value(self, key: bytes, entry: Entry | None) -> tuple[bytes, int] | None:
+    def _value(
+        self, key: bytes, entry: Entry | None, partitions: Mapping[int, FollowedPartition]
+    ) -> tuple[bytes, int] | None:
         """The value of an entry and its offset. None if the record, which compaction or retention has
-        removed from the log, has no successor."""
+        removed from the log, has no successor.
+
+        ``partitions`` were the topic's before the entry was: another topic of this name, for example
+        after ``repartition``, may have an older record of the key at the same place.
+        """
         while entry is not None:
             value, resets = entry[2], self._follower.resets
             if value is None:
-                value = self._follower.value(key, entry)
+                value = self._follower.value(key, entry, partitions)
             if value is not None:
                 return value, entry[0]
             self.refresh()
+            were, partitions = partitions, self._follower.partitions
             before, entry = entry, self._entry(key)
-            if entry == before and self._follower.resets == resets:  # else it may be of another topic
+            if entry == before and partitions is were and self._follower.resets == resets:
                 return None
         return None
 

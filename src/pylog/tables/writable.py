@@ -121,7 +121,12 @@ class WritableTable(Table, MutableMapping[Any, Any]):
 
     def update(self, other: Any = (), /, **more: Any) -> None:
         """Set many values: in few batches, and one sync for each partition. Not all or none."""
-        pairs = other.items() if isinstance(other, Mapping) else other
+        if isinstance(other, Mapping):
+            pairs: Iterable[tuple[Any, Any]] = other.items()
+        elif hasattr(other, "keys"):  # as for ``dict.update``: a row of a database, for example
+            pairs = ((key, other[key]) for key in other.keys())  # noqa: SIM118 - iterating it gives values
+        else:
+            pairs = other
         serializers = self._serializers
         self._write(
             (serializers.key_bytes(key), serializers.value_bytes(value)) for key, value in chain(pairs, more.items())
