@@ -13,6 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import crc32c
 import pytest
 
 from pylog.clock import SystemClock
+from pylog.consumer import Consumer
 from pylog.errors import (
     Closed,
     ConfigError,
@@ -52,6 +54,31 @@ def test_two_handles_append_in_turn_and_read_each_other(tmp_log_dir: Path) -> No
             assert partitions[number % 2].append(one(f"{number}"), acks=1).base_offset == number
         for partition in partitions:
             assert values(partition.read(0)) == [f"{number}" for number in range(20)]
+
+
+def test_members_of_enums_name_topics_and_partitions_by_their_values(tmp_log_dir: Path) -> None:
+    """Formatted, such a member is ``Topic.ORDERS``."""
+
+    class Topic(str, Enum):
+        ORDERS = "orders"
+
+    class Number(int, Enum):
+        SECOND = 1
+
+    for attempt in range(2):
+        with Log(tmp_log_dir) as log, Producer(log, acks=1) as producer:
+            if attempt == 0:
+                log.create_topic(Topic.ORDERS, partitions=2)
+            producer.send(Topic.ORDERS, b"v", partition=Number.SECOND).result()
+            assert log.topics() == ["orders"]
+            assert len(log.partition(Topic.ORDERS, Number.SECOND).read(0)) == attempt + 1
+            with Consumer(log, auto_offset_reset="earliest") as consumer:
+                consumer.subscribe(Topic.ORDERS)
+                assert len(consumer.poll()) == attempt + 1
+    with Log(tmp_log_dir) as log:
+        log.delete_topic(Topic.ORDERS)
+        assert log.topics() == []
+    assert not list(tmp_log_dir.glob("Topic*"))
 
 
 def test_threads_share_a_partition_and_lose_nothing(tmp_log_dir: Path) -> None:

@@ -53,23 +53,23 @@ class Layout:
         self.changes_lock = f"{self.private}/changes.lock"
 
     def topic(self, name: str) -> str:
-        return f"{self.topics}/{name}{TOPIC_SUFFIX}"
+        return f"{self.topics}/{str.__str__(name)}{TOPIC_SUFFIX}"
 
     def deleted_topic(self, name: str) -> str:
         """The path of a deleted topic's file until its directories are gone."""
-        return f"{self.topics}/{name}{DELETED_TOPIC_SUFFIX}"
+        return f"{self.topics}/{str.__str__(name)}{DELETED_TOPIC_SUFFIX}"
 
     def draft(self, name: str) -> str:
         """What a topic is about to become. See ``changes.py``."""
-        return f"{self.topics}/{name}{DRAFT_SUFFIX}"
+        return f"{self.topics}/{str.__str__(name)}{DRAFT_SUFFIX}"
 
     def moved_topic(self, name: str) -> str:
         """The path of a topic's file from the decision to the end of its change."""
-        return f"{self.topics}/{name}{MOVED_TOPIC_SUFFIX}"
+        return f"{self.topics}/{str.__str__(name)}{MOVED_TOPIC_SUFFIX}"
 
     def copy(self, topic: str, number: int, topic_id: str) -> str:
         """A partition of a topic that is repartitioned, before it gets its place: named as Kafka names a copy."""
-        return self._renamed(topic, f"-{number}.{topic_id}{COPY_SUFFIX}")
+        return self._renamed(topic, f"-{int(number)}.{topic_id}{COPY_SUFFIX}")
 
     @staticmethod
     def is_copy(name: str) -> bool:
@@ -95,15 +95,15 @@ class Layout:
         return f"{self.private}/offsets-{number}.checkpoint"
 
     def partition(self, topic: str, number: int) -> str:
-        return f"{self.root}/{topic}-{number}"
+        return f"{self.root}/{str.__str__(topic)}-{int(number)}"
 
     def condemned(self, topic: str, number: int, tag: str) -> str:
         """Where a partition directory goes before its files are removed: Kafka's name."""
-        return self._renamed(topic, f"-{number}.{tag}{DELETE_SUFFIX}")
+        return self._renamed(topic, f"-{int(number)}.{tag}{DELETE_SUFFIX}")
 
     def stray(self, topic: str, number: int, tag: str) -> str:
         """Where something to keep goes from a partition's place: Kafka's name."""
-        return self._renamed(topic, f"-{number}.{tag}{STRAY_SUFFIX}")
+        return self._renamed(topic, f"-{int(number)}.{tag}{STRAY_SUFFIX}")
 
     def _renamed(self, topic: str, suffix: str) -> str:
         """As in Kafka, at most 255 characters."""
