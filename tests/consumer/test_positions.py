@@ -130,7 +130,7 @@ def test_seeking_goes_anywhere_and_forgets_what_was_read_ahead() -> None:
     assert consumer.position(ORDERS) == 47
 
 
-@pytest.mark.parametrize("offset", [-1, 1.0, "1", None, True])
+@pytest.mark.parametrize("offset", [-1, 1.0, "1", None, True, 2**63])
 def test_seeking_to_what_is_no_offset_is_refused(offset: object) -> None:
     with pytest.raises(ConfigError, match="offset"):
         consumer_of(hourly_log(), "orders").seek(ORDERS, offset)  # type: ignore[arg-type]

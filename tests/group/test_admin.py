@@ -127,6 +127,9 @@ def test_a_group_that_has_committed_only_in_topics_that_are_gone_can_be_looked_a
         {"to": "begin"},
         {"to": -1},
         {"partitions": ["t"], "offsets": {("t", 0): 1}},
+        {"offsets": {"t": 1}},
+        {"partitions": [("t", "0")], "to": 0},
+        {"to": "earliest", "dry_run": "no"},
     ],
 )
 def test_a_reset_that_says_nothing_clear_is_refused(log: Log, target: dict[str, Any]) -> None:
@@ -134,6 +137,12 @@ def test_a_reset_that_says_nothing_clear_is_refused(log: Log, target: dict[str, 
         one.commit({place(0): 0})
     with pytest.raises(ConfigError):
         log.reset_offsets("g", **target)
+
+
+def test_a_single_partition_may_be_reset_without_a_list(log: Log) -> None:
+    with Consumer(log, group_id="g") as one:
+        one.commit({place(0): 0, place(1): 0})
+    assert list(log.reset_offsets("g", place(1), to="latest")) == [place(1)]
 
 
 def test_a_mapping_of_offsets_in_the_place_of_partitions_is_told_its_option(log: Log) -> None:

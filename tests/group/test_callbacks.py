@@ -48,6 +48,22 @@ def test_an_error_of_a_callback_is_the_callers_and_the_member_goes_on(log: Log) 
     one.close()
 
 
+def test_a_callback_that_raises_stop_iteration_does_not_end_an_iteration_in_silence(log: Log) -> None:
+    fill(log, 5)
+
+    def stop(_: list[TopicPartition]) -> None:
+        raise StopIteration
+
+    one = Consumer(log, group_id="g", auto_offset_reset="earliest", consumer_timeout_ms=0)
+    one.subscribe("t", on_revoked=stop)
+    other = member(log)
+    with pytest.raises(RuntimeError, match="a callback, or a signal handler, raised StopIteration"):
+        list(one)
+    other.close()
+    with pytest.raises(StopIteration):
+        one.close()
+
+
 def test_others_get_what_is_revoked_whatever_the_callback_raises(log: Log) -> None:
     one = Consumer(log, group_id="g", auto_offset_reset="earliest")
     one.subscribe("t", on_revoked=lambda _: 1 / 0)

@@ -27,6 +27,7 @@ from pylog.checks import (
     require_timeout,
     warn_of_milliseconds,
 )
+from pylog.codec.format import INT64_MAX
 from pylog.consumer.assigned_partition import AssignedPartition
 from pylog.consumer.assignment import Assignment, Callback, Listeners
 from pylog.consumer.config import KAFKAS_NAMES, ConsumerConfig, Deserializer
@@ -320,7 +321,13 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         """The next records of one partition as an iterator, or None if the iteration ends."""
         if self._closed:
             return None
-        return self._read(self._iteration_s, self._take_chunk, min(self._config.max_poll_records, DECODE_RECORDS_MAX))
+        max_records = min(self._config.max_poll_records, DECODE_RECORDS_MAX)
+        try:
+            return self._read(self._iteration_s, self._take_chunk, max_records)
+        except Exception as error:
+            if isinstance(error, StopIteration):  # it would end the iteration as if there were no more records
+                raise RuntimeError("a callback, or a signal handler, raised StopIteration") from error
+            raise
 
     def _take_chunk(self, max_records: int) -> Iterator[Record] | None:
         chunk = self._fetcher.next_chunk(self._objects, max_records)
@@ -404,7 +411,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue at ``offset``. If it is not in the log, the next poll finds out."""
-        require_count("offset", offset, 0)
+        require_count("offset", offset, 0, INT64_MAX)
         with self._call():
             self._give_back_rest()
             self._assigned(partition).move_to(offset)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pylog.catalog.layout import decoded_group
-from pylog.checks import OFFSETS_TOPIC, require_count, require_whole
+from pylog.checks import OFFSETS_TOPIC, partition_of, partitions_of, require_bool, require_count, require_whole
 from pylog.errors import (
     ConfigError,
     GroupNotEmpty,
@@ -245,7 +245,8 @@ class GroupAdmin:
         committed = self.committed(group)
         if not committed and partitions is offsets is None:
             self._require_there(group)
-        chosen = self._chosen(partitions if offsets is None else offsets, committed)
+        require_bool("dry_run", dry_run)
+        chosen = self._chosen(partitions if offsets is None else partitions_of(offsets), committed)
         changes = {}
         for partition in chosen:
             before = committed.get(partition)
@@ -265,12 +266,12 @@ class GroupAdmin:
         if partitions is None:
             return sorted(committed)
         chosen: list[TopicPartition] = []
-        for item in [partitions] if isinstance(partitions, str) else partitions:
+        for item in [partitions] if isinstance(partitions, str | TopicPartition) else partitions:
             if isinstance(item, str):
                 chosen += [TopicPartition(item, number) for number in self._manager.describe_topic(item).numbers]
             else:
-                self._manager.partition(*item)
-                chosen.append(TopicPartition(*item))
+                chosen.append(partition_of(item))
+                self._manager.partition(*chosen[-1])
         return sorted(set(chosen))
 
     def _target(
