@@ -200,6 +200,19 @@ def test_deliveries_are_a_sequence_whose_items_are_made_when_asked_for() -> None
             assert repr(deliveries) == "<Deliveries of 50 records>"
 
 
+@pytest.mark.parametrize("keys", [None, [b"1", b"2", b"3"]])
+def test_deliveries_of_one_record_are_equal(keys: Any) -> None:
+    told: list[Delivery] = []
+    with FakeLog(partitions=2).producer(on_delivery=told.append) as producer:
+        deliveries = producer.send_many("t", [b"a", b"b", b"c"], keys=keys)
+        one = producer.send("t", b"a")
+    assert deliveries[1] in deliveries
+    assert deliveries[0] != deliveries[1] != one
+    assert set(told) == {*deliveries, one}
+    assert len({*deliveries, *deliveries}) == 3
+    assert one != 1
+
+
 def test_more_than_the_buffer_holds_is_sent_in_one_call() -> None:
     log = FakeLog()
     with log.producer(batch_bytes=1000, buffer_bytes=1000) as producer:
