@@ -58,6 +58,13 @@ def test_each_key_goes_where_its_hash_says(
     assert list(chosen) == [0 if key is None else expected(kind, key, count) for key in keys]
 
 
+def test_an_unknown_hash_places_no_key(codec: ModuleType) -> None:
+    chosen = array("i", [-7])
+    with pytest.raises(KeyError):
+        codec.choose_partitions(9, [b"key"], 0, chosen, 10, 0)
+    assert list(chosen) == [-7]
+
+
 @pytest.mark.parametrize("other", [None, "text", bytearray(b"key"), 5, type("Bytes", (bytes,), {})(b"key")])
 def test_what_is_not_plainly_bytes_is_left_to_the_caller(codec: ModuleType, other: Any) -> None:
     keys: list[Any] = [b"a", b"b", other, b"c"]

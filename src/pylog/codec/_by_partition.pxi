@@ -57,6 +57,8 @@ def choose_partitions(int kind, keys, Py_ssize_t start, partitions, int32_t coun
     cdef uint32_t key_hash
     cdef Py_ssize_t index
     cdef PyObject *key
+    if kind not in (MURMUR2, MURMUR3):
+        raise KeyError(kind)
     if count < 1:
         raise ZeroDivisionError
     chosen = <int32_t *>view.memory.buf

@@ -131,6 +131,7 @@ cdef int HEADER_KEY_LENGTH = faults.HEADER_KEY_LENGTH
 cdef int HEADER_VALUE_LENGTH = faults.HEADER_VALUE_LENGTH
 cdef int MAX_FRAMING_BYTES = format.MAX_FRAMING_BYTES
 cdef int MURMUR2 = format.MURMUR2
+cdef int MURMUR3 = format.MURMUR3
 cdef uint32_t POSITIVE = format.POSITIVE
 cdef Py_ssize_t FIRST_ROOM_BYTES = 1024
 cdef int BATCH_OVERHEAD = format.BATCH_OVERHEAD

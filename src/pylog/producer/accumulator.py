@@ -108,15 +108,15 @@ class Accumulator:
         if not LINGER.watch(self._sender):
             self._sender.drain(buffer, self._config.max_block_s)
 
-    def write_full(self, buffer: PartitionBuffer) -> None:
-        """Write the buffer's full batch. ``BufferTimeout`` after ``max_block_ms``."""
+    def write_open(self, buffer: PartitionBuffer) -> None:
+        """Write the buffer's open batch, full or not. ``BufferTimeout`` after ``max_block_ms``."""
         self._make_way(buffer, self._monotonic() + self._config.max_block_s)
 
     def _make_way(self, buffer: PartitionBuffer, end_s: float) -> None:
         if not self._sender.drain(buffer, end_s - self._monotonic()):
             if buffer.writing.is_mine():  # in a signal handler that interrupted the writing
                 raise interrupted(buffer)
-            raise self._timeout(buffer, "its full batch could not be written")
+            raise self._timeout(buffer, "its open batch could not be written")
 
     def _make_room(self, size_bytes: int, end_s: float) -> None:
         """Free memory for a batch: write the batches that have waited longest if necessary."""

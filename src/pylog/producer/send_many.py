@@ -259,7 +259,7 @@ class BulkSender:
                     runs.add(batch, first, count)
                     start += count
                 elif moves_on and batch is not NO_BATCH:
-                    self._accumulator.write_full(buffer)
+                    self._accumulator.write_open(buffer)
                     break
                 else:
                     key, time_ms = None if keys is None else keys[start], request.timestamp_ms(start)

@@ -165,7 +165,7 @@ class NamedSender:
 
     def _close_at_gap(self, buffer: PartitionBuffer, known: NamedSequences, sequence: int) -> None:
         if buffer.open is not NO_BATCH and known.last is not None and sequence != known.last + 1:
-            self._accumulator.write_full(buffer)
+            self._accumulator.write_open(buffer)
             if known.failed:
                 self._resume(buffer, known, sequence)
 

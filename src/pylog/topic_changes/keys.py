@@ -6,16 +6,18 @@ from array import array
 from collections.abc import Sequence
 
 from pylog.catalog import TopicDescription
-from pylog.catalog.topic import MURMUR2 as MURMUR2_NAME
+from pylog.catalog import topic as topics
 from pylog.codec import choose_partitions
 from pylog.codec.format import MURMUR2, MURMUR3
+
+_KINDS = {topics.MURMUR2: MURMUR2, topics.MURMUR3: MURMUR3}
 
 
 class KeyHash:
     """Places keys among the partitions of one topic."""
 
     def __init__(self, topic: TopicDescription) -> None:
-        self._kind = MURMUR2 if topic.config.partitioner == MURMUR2_NAME else MURMUR3
+        self._kind = _KINDS[topic.config.partitioner]
         self._count = topic.partitions
 
     def places(self, keys: Sequence[bytes | None], keyless: int) -> array[int]:
