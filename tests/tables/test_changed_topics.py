@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import pytest
 import pylog
 from pylog import Log, RecordMetadata, TopicPartition
 from pylog.errors import ReadOnlyTopic, TopicChanged, TopicNotFound
+from pylog.tables.follower import FollowedPartition, Follower
+from pylog.tables.mapping import Table
+from pylog.tables.store import Entry
+from tests.producer.fakes import call_in_thread
 from tests.tables.scans import STORES, STORES_AND_VALUES, options, scan
 
 KEYS = [b"%d" % number for number in range(20)]
@@ -46,10 +51,9 @@ def test_a_table_of_a_repartitioned_topic_is_filled_again(
         assert dict(table.items()) == scan(log) == {**dict.fromkeys(KEYS, b"1"), b"new": b"2"}
 
 
-@pytest.mark.parametrize("partitions", [1, 2, 3])
 @pytest.mark.parametrize("store", STORES)
 def test_values_read_from_the_log_are_the_newest_while_it_is_repartitioned(
-    log: Log, changer: Log, tmp_path: Path, store: str, partitions: int
+    log: Log, changer: Log, tmp_path: Path, store: str
 ) -> None:
     """In the topic as it is now, an older record of a key may be where the newest one was."""
     expected = dict.fromkeys(KEYS, b"new")
@@ -58,9 +62,46 @@ def test_values_read_from_the_log_are_the_newest_while_it_is_repartitioned(
             table.update([(key, b"old"), (key, b"new")])
         pairs = iter(table.items())
         some = [next(pairs) for _ in range(3)]
-        changer.repartition("t", partitions)
+        changer.repartition("t", 2)
         assert table[KEYS[0]] == b"new"
         assert dict([*some, *pairs]) == dict(table.items()) == expected
+
+
+def test_a_lookup_waits_while_another_thread_fills_the_table_again(
+    log: Log, changer: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, missed, go_on = (threading.Event() for _ in range(3))
+    read, look = Follower._read, Table._entry_now
+
+    def read_later(self: Follower, number: int, each: FollowedPartition) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        read(self, number, each)
+
+    def look_early(self: Table, key: bytes) -> Entry | None:
+        entry = look(self, key)
+        if entry is None:
+            missed.set()
+        return entry
+
+    filled(log).close()
+    with pylog.table(log, "t", auto_refresh=False) as table:
+        changer.repartition("t", 2)
+        monkeypatch.setattr(Follower, "_read", read_later)
+        monkeypatch.setattr(Table, "_entry_now", look_early)
+        refreshing = call_in_thread(table.refresh)
+        assert begun.wait(60)
+        found: list[bytes | bool] = []
+        looking = [
+            call_in_thread(lambda: found.append(table[KEYS[0]])),
+            call_in_thread(lambda: found.append(KEYS[1] in table)),
+        ]
+        assert missed.wait(20)
+        go_on.set()
+        for thread in [refreshing, *looking]:
+            thread.join(60)
+        assert sorted(found, key=str) == [True, b"1"]
+        assert b"absent" not in table
 
 
 def test_waiting_and_lag_go_on_in_a_repartitioned_topic(log: Log, changer: Log) -> None:

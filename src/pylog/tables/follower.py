@@ -75,6 +75,7 @@ class Follower:
         self.records = 0
         self.records_without_key = 0
         self.resets = 0
+        self.refills = 0  # odd while the store, which was emptied, is filled again
 
     # Following
 
@@ -103,6 +104,7 @@ class Follower:
         before = self.records
         for number, each in self.partitions.items():
             self._read(number, each)
+        self.refills += self.refills & 1
         return self.records - before
 
     def _open(self, described: TopicDescription) -> None:
@@ -112,7 +114,7 @@ class Follower:
                 logger.warning(
                     "%s: the table begins again: it was %r, now %r", self._topic, self._store.identity, identity
                 )
-                self.resets += 1
+                self._begin_refill()
             self._store.begin(identity)
         self.partitions = {
             number: FollowedPartition(self._manager.partition(self._topic, number)) for number in described.numbers
@@ -201,6 +203,11 @@ class Follower:
 
     # Beginning again
 
+    def _begin_refill(self) -> None:
+        """Before the store forgets what it has."""
+        self.resets += 1
+        self.refills |= 1
+
     def _position(self, number: int, each: FollowedPartition, state: CommitState) -> Position:
         """Where to read on, after the store has forgotten what a scan of the log would not find."""
         position = self._store.positions.get(number)
@@ -230,7 +237,7 @@ class Follower:
         logger.warning(
             "%s-%d: the table reads it again from offset %d: %s", self._topic, number, position.offset, reason
         )
-        self.resets += 1
+        self._begin_refill()
         self._store.forget(number, INT64_MAX, position)
         return position
 

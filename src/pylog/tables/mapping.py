@@ -128,6 +128,14 @@ class Table(OfOneProcess, Mapping[Any, Any]):
         return self._value(data, self._entry(data), partitions)
 
     def _entry(self, key: bytes) -> Entry | None:
+        before = self._follower.refills
+        entry = self._entry_now(key)
+        if entry is None and (before & 1 or self._follower.refills != before):
+            with self._turn.lock:  # until another thread has filled the table again
+                entry = self._entry_now(key)
+        return entry
+
+    def _entry_now(self, key: bytes) -> Entry | None:
         if self._own:
             own = self._own.get(key, self._store.positions)
             if own is not None:
