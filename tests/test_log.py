@@ -69,9 +69,12 @@ def test_members_of_enums_name_topics_and_partitions_by_their_values(tmp_log_dir
         with Log(tmp_log_dir) as log, Producer(log, acks=1) as producer:
             if attempt == 0:
                 log.create_topic(Topic.ORDERS, partitions=2)
+            partition = log.partition(Topic.ORDERS, Number.SECOND)
             producer.send(Topic.ORDERS, b"v", partition=Number.SECOND).result()
             assert log.topics() == ["orders"]
-            assert len(log.partition(Topic.ORDERS, Number.SECOND).read(0)) == attempt + 1
+            assert [f"{record.topic}-{record.partition}" for record in partition.read(0)] == ["orders-1"] * (
+                attempt + 1
+            )
             with Consumer(log, auto_offset_reset="earliest") as consumer:
                 consumer.subscribe(Topic.ORDERS)
                 assert len(consumer.poll()) == attempt + 1

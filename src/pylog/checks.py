@@ -128,11 +128,13 @@ def require_several(option: str, values: Iterable[Any]) -> Sequence[Any]:
 
 
 def copy_of_buffer(value: Any) -> Any:
-    """The bytes of a bytearray or memoryview; another value as it is, and a view that was released."""
-    if isinstance(value, bytearray | memoryview):
+    """A bytearray or memoryview as another one of the same bytes; other values as they are."""
+    if isinstance(value, bytearray):
+        return bytearray(value)
+    if isinstance(value, memoryview):
         try:
-            return memoryview(value).tobytes()
-        except own(ValueError):  # what encodes it says so, with its index
+            return memoryview(value.tobytes())
+        except own(ValueError):  # it was released: what encodes it says so, with its index
             pass
     return value
 

@@ -293,9 +293,9 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         return _groups(self.manager).lag(group)
 
     def reset_offsets(
-        self, group: str, partitions: Iterable[TopicPartition | str] | None = None, *, to: str | int | None = None,
-        to_time_ms: int | None = None, shift_by: int | None = None, offsets: Mapping[TopicPartition, int] | None = None,
-        dry_run: bool = False,
+        self, group: str, partitions: Iterable[TopicPartition | str] | TopicPartition | None = None, *,
+        to: str | int | None = None, to_time_ms: int | None = None, shift_by: int | None = None,
+        offsets: Mapping[TopicPartition, int] | None = None, dry_run: bool = False,
     ) -> dict[TopicPartition, OffsetChange]:  # fmt: skip
         """Commit other offsets for a group without members. Durable on return.
 

@@ -41,6 +41,9 @@ def test_murmur2_of_a_view_is_that_of_its_bytes(codec: ModuleType) -> None:
     key = bytes(range(12))
     for view in (memoryview(key), memoryview(key).cast("B", (3, 4)), memoryview(key).cast("I"), memoryview(key)[:]):
         assert codec.murmur2(view) == codec.murmur2(key)
+    assert codec.murmur2(array("I", [1, 2])) == codec.murmur2(array("I", [1, 2]).tobytes())
+    with pytest.raises(BufferError):
+        codec.murmur2(memoryview(key)[::2])
 
 
 @pytest.mark.parametrize("wrong", ["text", 5, None])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pylog import Consumer, Log, Record
+from pylog.codec.format import MAX_HEADERS
 from pylog.database import Database
 from pylog.errors import (
     ConfigError,
@@ -20,6 +21,7 @@ from pylog.errors import (
     InvalidTopicName,
     ProducerFenced,
     PylogError,
+    RecordTooLarge,
     SerializationError,
     TopicNotFound,
 )
@@ -345,6 +347,7 @@ def test_the_position_is_an_offset_of_a_group(log: Log, tmp_path: Path) -> None:
         ({"headers": [("a", "b")]}, SerializationError),
         ({"headers": ["abc"]}, SerializationError),
         ({"headers": {"\ud800": b"x"}}, SerializationError),
+        ({"headers": [("h", None)] * (MAX_HEADERS + 1)}, RecordTooLarge),
         ({"partition": -1}, ConfigError),
         ({"timestamp_ms": 1.5}, ConfigError),
     ],

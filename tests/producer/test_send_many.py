@@ -159,6 +159,15 @@ def test_a_buffer_that_is_filled_again_for_the_next_record_is_copied(how: str) -
     assert log.partition("t").values == [b"aaaa", b"bbbb", last]
 
 
+def test_a_serializer_gets_a_buffer_of_the_same_kind() -> None:
+    log = FakeLog()
+    with log.producer(
+        value_serializer=lambda value: value.tobytes() if isinstance(value, memoryview) else bytes(value)
+    ) as producer:
+        producer.send_many("t", iter([memoryview(b"a"), bytearray(b"b"), b"c", None]))
+    assert log.partition("t").values == [b"a", b"b", b"c", None]
+
+
 def test_a_view_that_an_iterator_releases_is_refused_at_its_place() -> None:
     released = memoryview(b"x")
     released.release()

@@ -85,7 +85,8 @@ cdef bytes encode_headers(object headers):
     cdef object pairs = headers.items() if isinstance(headers, Mapping) else headers
     cdef object header, name, value
     try:
-        listed = list(pairs) if len(pairs) >= 0 else []
+        len(pairs)  # what has none may be read only once, and a record that a full batch did not take is encoded again
+        listed = list(pairs)
     except TypeError:
         raise faults.unusable_headers(headers) from None
     if len(listed) > MAX_HEADERS:
@@ -122,6 +123,14 @@ cdef class Receipt:
     cdef public object batch
     cdef public Py_ssize_t index
     cdef public int64_t timestamp_ms
+
+    def __eq__(self, other):
+        if not isinstance(other, Receipt):
+            return NotImplemented
+        return self.batch is (<Receipt>other).batch and self.index == (<Receipt>other).index
+
+    def __hash__(self):
+        return <Py_hash_t>((<uintptr_t><PyObject *>self.batch >> 4) + <uintptr_t>self.index * <uintptr_t>1000003)
 
 
 cdef struct Mark:

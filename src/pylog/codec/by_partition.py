@@ -49,8 +49,11 @@ _remembered_murmur2 = lru_cache(maxsize=_REMEMBERED_KEYS)(compute_murmur2)
 
 def murmur2(key: bytes) -> int:
     """``compute_murmur2`` with a cache for short keys, since it takes a microsecond in Python."""
-    if isinstance(key, memoryview):
-        key = key.tobytes()  # its length may count other items than bytes
+    if type(key) is not bytes:
+        view = memoryview(key)  # its length may count other items than bytes
+        if not view.c_contiguous:
+            raise BufferError("a key must be contiguous")
+        key = view.tobytes()
     return _remembered_murmur2(key) if len(key) <= _REMEMBERED_KEY_BYTES else compute_murmur2(key)
 
 

@@ -44,8 +44,8 @@ def _sized(field: str, value: object) -> bytes:
 def encode_headers(headers: GivenHeaders) -> bytes:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     try:
-        # What has no length may be read only once, and a record that a full batch did not take is encoded again.
-        listed = list(pairs) if len(pairs) >= 0 else []
+        len(pairs)  # what has none may be read only once, and a record that a full batch did not take is encoded again
+        listed = list(pairs)
     except own(TypeError):
         raise faults.unusable_headers(headers) from None
     if len(listed) > MAX_HEADERS:

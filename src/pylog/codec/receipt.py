@@ -14,5 +14,14 @@ class Receipt:
     index: int
     timestamp_ms: int
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both are of the same place in one batch. ``Deliveries`` make new ones at each access."""
+        if not isinstance(other, Receipt):
+            return NotImplemented
+        return self.batch is other.batch and self.index == other.index
+
+    def __hash__(self) -> int:
+        return hash((id(self.batch), self.index))
+
 
 R = TypeVar("R", bound=Receipt)

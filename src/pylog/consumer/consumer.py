@@ -325,7 +325,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         try:
             return self._read(self._iteration_s, self._take_chunk, max_records)
         except Exception as error:
-            if isinstance(error, StopIteration):  # it would end the iteration as if there were no more records
+            # It would end the iteration as if there were no more records, also if a signal handler raised it.
+            if isinstance(error, StopIteration):
                 raise RuntimeError("a callback, or a signal handler, raised StopIteration") from error
             raise
 

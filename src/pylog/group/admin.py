@@ -223,7 +223,7 @@ class GroupAdmin:
     def reset(
         self,
         group: str,
-        partitions: Iterable[TopicPartition | str] | None,
+        partitions: Iterable[TopicPartition | str] | TopicPartition | None,
         *,
         to: str | int | None = None,
         to_time_ms: int | None = None,
@@ -262,7 +262,9 @@ class GroupAdmin:
         epoch = make_records_durable(partition, offset)
         return Committed(offset, epoch, "", self._manager.clock.now_ms(), partition.topic_id)
 
-    def _chosen(self, partitions: Iterable[TopicPartition | str] | None, committed: Offsets) -> list[TopicPartition]:
+    def _chosen(
+        self, partitions: Iterable[TopicPartition | str] | TopicPartition | None, committed: Offsets
+    ) -> list[TopicPartition]:
         if partitions is None:
             return sorted(committed)
         chosen: list[TopicPartition] = []

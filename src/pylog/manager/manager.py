@@ -198,7 +198,7 @@ class LogManager:
                 self._topics, self._topics_version = {}, version
             topic = self._topics.get(name)
             if topic is None:
-                topic = self._topics[name] = self._catalog.describe(name)
+                topic = self._topics[name] = self._catalog.describe(str.__str__(name))
             return topic
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
@@ -276,7 +276,7 @@ class LogManager:
         described = self.describe_topic(topic)
         if not isinstance(number, int) or isinstance(number, bool) or number not in described.numbers:
             raise no_such_partition(topic, number, described.numbers)
-        key = TopicPartition(topic, number)
+        key = TopicPartition(described.name, int(number))
         outdated = None
         with self._mutex:
             self.check_open()  # else ``close`` would miss it

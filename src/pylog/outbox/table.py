@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 from pylog.catalog import check_topic_name
 from pylog.checks import refuse_records, require_count
 from pylog.clock import Clock, SystemClock
-from pylog.codec.format import INT32_MAX, INT64_MAX
+from pylog.codec.faults import headers_too_many
+from pylog.codec.format import INT32_MAX, INT64_MAX, MAX_HEADERS
 from pylog.database import Database, check_table
 from pylog.errors import ConfigError, SerializationError
 from pylog.interrupts import own
-from pylog.model import Header
+from pylog.model import GivenHeaders, Header
 
 TABLE = "pylog_outbox"
 """The table's name, unless another one is given."""
@@ -77,7 +78,7 @@ class Outbox:
         value: bytes | None,
         *,
         key: bytes | None = None,
-        headers: Sequence[Header] | Mapping[str, bytes | None] = (),
+        headers: GivenHeaders = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
@@ -217,13 +218,15 @@ def _bytes(row: int, field: str, data: object) -> bytes | None:
     raise SerializationError(f"row {row}: its {field} is {type(data).__name__}, expected bytes", row=row, field=field)
 
 
-def encoded_headers(headers: Sequence[Header] | Mapping[str, bytes | None]) -> str | None:
+def encoded_headers(headers: GivenHeaders) -> str | None:
     """Headers as JSON: pairs of a name and hexadecimal digits, or null. None if there are none."""
     if not isinstance(headers, Iterable):
         raise SerializationError(f"headers are pairs of a name and bytes or None, got {headers!r:.80}", field="headers")
     pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
     if not pairs:
         return None
+    if len(pairs) > MAX_HEADERS:
+        raise headers_too_many(len(pairs))
     for pair in pairs:
         if not (
             isinstance(pair, Sequence)

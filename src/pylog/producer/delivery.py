@@ -101,13 +101,6 @@ class Delivery(OfOneProcess, Receipt, metaclass=AbsentNames):
             yield from decided
         return self.result()
 
-    def __eq__(self, other: object) -> bool:
-        """Whether both are of one record: ``Deliveries`` make a new object at each access."""
-        return isinstance(other, Delivery) and self.batch is other.batch and self.index == other.index
-
-    def __hash__(self) -> int:
-        return hash((id(self.batch), self.index))
-
     def __repr__(self) -> str:
         batch = self.batch
         if not batch.done:

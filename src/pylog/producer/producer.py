@@ -182,10 +182,10 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         """Send one record. Returns at once unless a batch is full. Buffers may be reused then.
 
         ``partition`` defaults to the partitioner's choice, ``timestamp_ms`` to the current time.
-        ``headers`` are (name, bytes or None) pairs, or a dict. ``sequence``: of named producers,
-        see there. The ``Delivery`` has the outcome of
-        the record. This call only raises errors of the record or of the producer, and nothing was
-        sent then: ``TopicNotFound``, ``ConfigError`` (the partitioner is not the topic's),
+        ``headers`` are a sequence of (name, bytes or None) pairs, or a dict. ``sequence``: of named
+        producers, see there. The ``Delivery`` has the outcome of the record. This call only raises
+        errors of the record or of the producer, and nothing was sent then:
+        ``TopicNotFound``, ``ConfigError`` (the partitioner is not the topic's),
         ``InvalidPartition``, ``SerializationError``, ``InvalidTimestamp``, ``RecordTooLarge``,
         ``InvalidRecord`` (no key, in a compacted topic), ``BufferTimeout``, ``Closed``.
         """

@@ -144,8 +144,9 @@ class BulkSender:
         done: list[Any] = []
         try:
             for item in items:
-                # a copy of a buffer, which the serializer may fill again; one by one: keeps those before a failure
-                done.append(copy_of_buffer(serialized(field, serializer, item)))  # noqa: PERF401
+                data = serialized(field, serializer, item)
+                # copied, since the serializer may fill it again; one by one: keeps those before a failure
+                done.append(data if type(data) is bytes else copy_of_buffer(data))
         except own(PylogError) as error:
             request.cut(len(done), error)
         return done

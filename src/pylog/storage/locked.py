@@ -18,7 +18,8 @@ T = TypeVar("T")
 _TIMEOUT_S = 30.0
 _SLEEP_MIN_S = 20e-6
 SLEEP_MAX_S = 2e-3
-"""The longest pause between two attempts. A waiter can take a lock that is free for longer."""
+"""The longest pause between two attempts, unless the caller says another. A waiter can take a lock
+that is free for longer."""
 
 
 def acquire(
