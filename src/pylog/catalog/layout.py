@@ -53,6 +53,7 @@ class Layout:
         self.changes_lock = f"{self.private}/changes.lock"
 
     def topic(self, name: str) -> str:
+        # ``str.__str__``, here and below: Python 3.11 formats a member of (str, Enum) as ``Topic.ORDERS``
         return f"{self.topics}/{str.__str__(name)}{TOPIC_SUFFIX}"
 
     def deleted_topic(self, name: str) -> str:
@@ -69,7 +70,7 @@ class Layout:
 
     def copy(self, topic: str, number: int, topic_id: str) -> str:
         """A partition of a topic that is repartitioned, before it gets its place: named as Kafka names a copy."""
-        return self._renamed(topic, f"-{int(number)}.{topic_id}{COPY_SUFFIX}")
+        return self._renamed(topic, f"-{number}.{topic_id}{COPY_SUFFIX}")
 
     @staticmethod
     def is_copy(name: str) -> bool:
@@ -95,15 +96,15 @@ class Layout:
         return f"{self.private}/offsets-{number}.checkpoint"
 
     def partition(self, topic: str, number: int) -> str:
-        return f"{self.root}/{str.__str__(topic)}-{int(number)}"
+        return f"{self.root}/{str.__str__(topic)}-{number}"
 
     def condemned(self, topic: str, number: int, tag: str) -> str:
         """Where a partition directory goes before its files are removed: Kafka's name."""
-        return self._renamed(topic, f"-{int(number)}.{tag}{DELETE_SUFFIX}")
+        return self._renamed(topic, f"-{number}.{tag}{DELETE_SUFFIX}")
 
     def stray(self, topic: str, number: int, tag: str) -> str:
         """Where something to keep goes from a partition's place: Kafka's name."""
-        return self._renamed(topic, f"-{int(number)}.{tag}{STRAY_SUFFIX}")
+        return self._renamed(topic, f"-{number}.{tag}{STRAY_SUFFIX}")
 
     def _renamed(self, topic: str, suffix: str) -> str:
         """As in Kafka, at most 255 characters."""
