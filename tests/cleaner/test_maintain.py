@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
+from pylog.cleaner import facts
 from pylog.cleaner.report import PartitionMaintenance
 from pylog.errors import ConfigError, ReadOnlyLog, StorageError, TopicNotFound
 from pylog.log import cleaner_of
@@ -107,6 +108,34 @@ def test_by_size_the_oldest_closed_segments_go(small: Log) -> None:
     assert (done.deleted_segments, done.rules, offsets(small, "t")) == (2, ("size",), (4, 10))
     small.alter_topic("t", retention_bytes=0)
     assert (only(small).kept, offsets(small, "t")) == ("active segment", (8, 10))
+
+
+@pytest.mark.parametrize("rule", ["retention_bytes", "retention_ms"])
+def test_segments_that_others_delete_while_they_are_looked_at_are_no_problem(
+    small: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, rule: str
+) -> None:
+    """For example a writer, which applies the limits after each roll."""
+    small.create_topic("t", **SMALL)
+    fill(small, "t", 30)
+    clock.advance(2 * DAY_MS / 1000)
+    partition = small.partition("t", 0)
+    deletions = iter([segment.base_offset for segment in partition.segments][1:8])
+
+    def delete_first() -> None:
+        if (before := next(deletions, None)) is not None:
+            with Log(small.path, clock=clock) as other:
+                other.delete_records(TopicPartition("t", 0), before)
+
+    small.alter_topic("t", **{rule: 300 if rule == "retention_bytes" else DAY_MS})
+    if rule == "retention_bytes":
+        filesystem = small.manager.filesystem
+        size = filesystem.size
+        monkeypatch.setattr(filesystem, "size", lambda path: (path.endswith(".log") and delete_first(), size(path))[1])
+    else:
+        monkeypatch.setattr(facts, "_sealed_ms", lambda *_: delete_first())
+    assert small.maintain().problems == []
+    assert list(deletions) == []
+    assert partition.earliest_offset == partition.latest_offset - (0 if rule == "retention_ms" else 2)
 
 
 def test_a_roll_applies_the_limits_to_its_partition(small: Log, clock: ManualClock) -> None:

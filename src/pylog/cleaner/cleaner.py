@@ -7,14 +7,14 @@ Any number of processes may do the same at once: what one has done is not due fo
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pylog.catalog.topic import CONSUMED, INTERNAL_TOPICS, UNLIMITED, TopicConfig, own_topic_changes
 from pylog.cleaner.bound import Candidate, Part, shared
 from pylog.cleaner.compaction import COMPACTION, Compaction, FirstNeeded
-from pylog.cleaner.facts import NS_PER_MS, Facts, PartitionFacts, disk_bytes
+from pylog.cleaner.facts import LOOKS_MAX, NS_PER_MS, Facts, PartitionFacts, disk_bytes
 from pylog.cleaner.leftovers import LEFTOVERS, free_leftovers
 from pylog.cleaner.report import LogMaintenance, MaintenanceReport, PartitionMaintenance
 from pylog.cleaner.retention import (
@@ -43,9 +43,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pylog.cleaner")
 
+T = TypeVar("T")
+
 RETENTION, BOUND = "retention", "log bound"
 INTERNAL, COMPACTED, KEPT_BY_POLICY = "internal topic", "compacted topic", "cleanup_policy=none"
-_TRIES_MAX = 3
 _PATIENCE_MS = 100  # an append does not wait longer for another writer's lock
 _SMALL_BYTES = 16 << 20
 _SHARE = 20  # a writer spends a twentieth of its time on the log's bound
@@ -175,10 +176,10 @@ class Cleaner:
 
     def _retain(self, target: Target) -> PartitionMaintenance:
         partition, config = target.partition, target.config
-        facts, plan, bounds = self._planned(target, with_active=True)
+        facts, plan, bounds = self._looked(partition, partial(self._planned, target, with_active=True))
         if plan.roll and not target.dry_run:
             full = _rolled(partition) if target.may_roll else None
-            facts, plan, bounds = self._planned(target, with_active=False)
+            facts, plan, bounds = self._looked(partition, partial(self._planned, target, with_active=False))
             if full is not None and not plan.going:
                 raise full
         if plan.going and not target.dry_run:
@@ -191,7 +192,7 @@ class Cleaner:
 
     def _planned(self, target: Target, *, with_active: bool) -> tuple[PartitionFacts, Plan, Bounds]:
         config = target.config
-        facts = self._look(target.partition)
+        facts = self._facts.look(target.partition)
         bounds = self._bounds(target, facts)
 
         def newest_ms(number: int) -> int | None:
@@ -205,12 +206,16 @@ class Cleaner:
         return facts, plan, bounds
 
     def _look(self, partition: PartitionLog) -> PartitionFacts:
-        for _ in range(_TRIES_MAX - 1):
+        return self._looked(partition, partial(self._facts.look, partition))
+
+    def _looked(self, partition: PartitionLog, look: Callable[[], T]) -> T:
+        """``look()``, repeated if a segment was deleted since it was listed."""
+        for _ in range(LOOKS_MAX - 1):
             try:
-                return self._facts.look(partition)
-            except own(FileNotFoundError):  # deleted since it was listed
+                return look()
+            except own(FileNotFoundError):
                 partition.reader.close()
-        return self._facts.look(partition)
+        return look()
 
     def _bounds(self, target: Target, facts: PartitionFacts, *, durably: bool = False) -> Bounds:
         state = facts.state

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from pylog.catalog.topic import TopicConfig
-from pylog.cleaner.facts import Facts, PartitionFacts, disk_bytes
+from pylog.cleaner.facts import LOOKS_MAX, Facts, PartitionFacts, disk_bytes
 from pylog.codec.batch import BatchHeader, BatchView
 from pylog.codec.format import INT64_MAX
 from pylog.errors import CorruptRecord, FormatVersionError, MissingCodec, OffsetOutOfRange, StorageError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _LAST_OFFSETS = 1000  # of each segment: among them is its last record, if there is one
 _SEGMENTS_LOOKED_INTO = _PIECES_MAX = 64
-_TRIES_MAX = 3
 
 
 class PartitionDescription(NamedTuple):
@@ -67,7 +66,7 @@ def describe_partitions(manager: LogManager, topic: str) -> list[PartitionDescri
 
 def _described(partition: PartitionLog, config: TopicConfig) -> PartitionDescription:
     found = PartitionDescription(partition.topic, partition.number)
-    for number in range(_TRIES_MAX):
+    for number in range(LOOKS_MAX):
         try:
             facts = Facts().look(partition)
             found = _sizes(found, facts, config)
@@ -75,7 +74,7 @@ def _described(partition: PartitionLog, config: TopicConfig) -> PartitionDescrip
             return found._replace(oldest=_oldest(facts), newest=_newest(facts), open_transactions=open_transactions)
         except own(FileNotFoundError, OffsetOutOfRange) as error:  # deleted meanwhile
             partition.reader.close()
-            if number == _TRIES_MAX - 1:
+            if number == LOOKS_MAX - 1:
                 return found._replace(problem=str(error))
         except own(CorruptRecord, FormatVersionError, StorageError) as error:
             return found._replace(problem=str(error))

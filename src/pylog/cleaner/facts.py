@@ -27,6 +27,8 @@ from pylog.segment import SegmentScan, check_home, first_batch_since, read_seal
 from pylog.segment.naming import LOG, SEAL
 
 NS_PER_MS = 1_000_000
+LOOKS_MAX = 10
+"""Each look fails only if another process deletes, in that moment, a segment that it has listed."""
 
 
 class PartitionFacts(NamedTuple):
