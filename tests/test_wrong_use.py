@@ -152,7 +152,7 @@ def test_producers_and_consumers_take_no_log_that_was_closed(kind: Any, log: Log
             "a transaction needs acks='all' and enable_idempotence=True, got acks=1",
         ),
         ({"transactional_id": "x", "enable_idempotence": False}, "got acks='all', enable_idempotence=False"),
-        ({"transaction_timeout_ms": "x"}, "transaction_timeout_ms is 'x', expected milliseconds"),
+        ({"transaction_timeout_ms": "x"}, "transaction_timeout_ms must be milliseconds"),
         (
             {"transaction_timeout_ms": 2**31},
             "transaction_timeout_ms is 2147483648, expected 1 to 2147483647 milliseconds",
