@@ -232,6 +232,7 @@ class GroupAdmin:
         dry_run: bool = False,
     ) -> dict[TopicPartition, OffsetChange]:
         """See ``Log.reset_offsets``."""
+        require_bool("dry_run", dry_run)
         targets = {"to": to, "to_time_ms": to_time_ms, "shift_by": shift_by, "offsets": offsets}
         given = [name for name, value in targets.items() if value is not None]
         if len(given) != 1:
@@ -245,7 +246,6 @@ class GroupAdmin:
         committed = self.committed(group)
         if not committed and partitions is offsets is None:
             self._require_there(group)
-        require_bool("dry_run", dry_run)
         chosen = self._chosen(partitions if offsets is None else partitions_of(offsets), committed)
         changes = {}
         for partition in chosen:

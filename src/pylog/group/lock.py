@@ -15,7 +15,7 @@ from pylog.storage import FileLock, acquire, after_fork_in_child
 T = TypeVar("T")
 
 LOCK_TIMEOUT_S = 30.0
-_SLEEP_MAX_S = 10e-3  # with 2 ms, the waiting members slow down 64 that join at once by a seventh
+_SLEEP_MAX_S = 10e-3  # with 2 ms, 64 members that join at once, and wait for each other, take some 7 % longer
 _DELETIONS_MAX = 100  # that one opening may meet
 
 

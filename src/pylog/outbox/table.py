@@ -85,9 +85,10 @@ class Outbox:
         """Add one record. It is sent if the transaction commits, and only then.
 
         ``partition`` defaults to the topic's hash of the key, ``timestamp_ms`` to the current time.
-        ``SerializationError`` for other types, ``InvalidTopicName``, ``ConfigError`` (also if the
-        connection commits each statement by itself, and no transaction is open); and the
-        driver's errors, for example if the table is missing.
+        ``SerializationError`` for other types, ``RecordTooLarge`` for more headers than a record can
+        have, ``InvalidTopicName``, ``ConfigError`` (also if the connection commits each statement by
+        itself, and no transaction is open); and the driver's errors, for example if the table is
+        missing.
         """
         self._database.require_transaction()
         check_topic_name(topic)
