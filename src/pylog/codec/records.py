@@ -162,8 +162,8 @@ class RecordEncoder:
         """Append a record. False, without a change, if it does not fit.
 
         ``RecordTooLarge`` if it does not fit an empty encoder, ``SerializationError`` for keys and
-        values other than bytes-like or None and headers other than pairs of str and such a value
-        (or a mapping), ``InvalidTimestamp`` outside 0 .. 2**63 - 1. An error changes nothing.
+        values other than bytes-like or None and headers other than a sequence of pairs of str and
+        such a value, or a mapping, ``InvalidTimestamp`` outside 0 .. 2**63 - 1. An error changes nothing.
         """
         check_timestamp(timestamp_ms)
         return self._put(self._times.then(timestamp_ms), key, value, headers)
