@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 from collections.abc import Callable
@@ -72,6 +73,31 @@ def test_what_a_known_member_has_now_is_what_counts() -> None:
     decoder = GroupDecoder()
     for now in (member, member._replace(owned=frozenset()), member):
         assert decoder.decode(encode_group(Group(1, "range", {now.id: now}))).members == {now.id: now}
+
+
+def test_members_of_one_process_decode_a_state_once(tmp_path: Path) -> None:
+    writer, one, other, elsewhere = opened(tmp_path), opened(tmp_path), opened(tmp_path), opened(tmp_path, BOOT + 1)
+    for generation in range(4):
+        writer.publish(group_of(generation))
+        if generation != 2:  # which one of them does not see
+            assert one.read() == group_of(generation)
+        assert other.read() == group_of(generation)
+        assert one.read() is other.read()
+        assert elsewhere.read() == Group(generation)  # a state of another boot has no members
+
+
+def test_what_readers_share_goes_with_them(tmp_path: Path) -> None:
+    def decoders() -> int:
+        gc.collect()
+        return sum(isinstance(thing, GroupDecoder) for thing in gc.get_objects())
+
+    before = decoders()
+    files = [opened(tmp_path) for _ in range(3)]
+    assert decoders() == before + 1
+    for file in files:
+        file.close()
+    del file, files
+    assert decoders() == before
 
 
 def group_of(generation: int, size: int = 1) -> Group:

@@ -43,20 +43,6 @@ def while_held(log: Log, work: Callable[[], object]) -> None:
     holder.close()
 
 
-def test_those_that_wait_pause_for_up_to_10_ms(log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 2 ms, many members that wait take the processors from the one that they wait for."""
-    pauses: list[float] = []
-    sleep = clock.sleep
-    monkeypatch.setattr(clock, "sleep", lambda seconds: (pauses.append(seconds), sleep(seconds)))
-
-    def wait() -> None:
-        with pytest.raises(LogLocked):
-            GroupLock(log.manager.part(GroupAdmin).directory("g")).holding(lambda _: None, 0.2)
-
-    while_held(log, wait)
-    assert max(pauses) == 10e-3
-
-
 def test_a_poll_reads_on_and_hands_over_later(log: Log) -> None:
     fill(log, 3)
     one = member(log)

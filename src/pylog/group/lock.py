@@ -15,7 +15,6 @@ from pylog.storage import FileLock, acquire, after_fork_in_child
 T = TypeVar("T")
 
 LOCK_TIMEOUT_S = 30.0
-_SLEEP_MAX_S = 10e-3  # with 2 ms, 64 members that join at once, and wait for each other, take some 7 % longer
 _DELETIONS_MAX = 100  # that one opening may meet
 
 
@@ -42,13 +41,12 @@ class GroupLock:
         while_waiting: Callable[[], object] = bool,
     ) -> T:
         """Return the result of ``work``, called with the lock held. ``LogLocked`` after a time in
-        which ``while_waiting`` is called every 10 ms, from about 36 ms on."""
+        which ``while_waiting`` is called every few milliseconds."""
         while True:
             self._holder = self.directory.filesystem.process_id()
             lock = self._lock or self._open()[0]
             try:
-                clock = self.directory.clock
-                if not lock.try_acquire() and not acquire(lock, clock, timeout_s, while_waiting, _SLEEP_MAX_S):
+                if not lock.try_acquire() and not acquire(lock, self.directory.clock, timeout_s, while_waiting):
                     raise self._timed_out(timeout_s)
                 if lock.is_in_place():
                     return self._work(work)

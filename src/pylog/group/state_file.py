@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT64_MAX
@@ -80,7 +81,7 @@ class StateFile:
         self._raw = b""
         self._slot: Slot | None = None
         self._group = Group()
-        self._decoder = GroupDecoder()
+        self._decoder = _DECODERS.setdefault(file.path, GroupDecoder())
 
     def raw(self) -> bytes:
         """Return the raw slots, which differ after each publication."""
@@ -173,18 +174,31 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return found
 
 
+_KnownMembers = Mapping[str, tuple[object, Member]]
+"""Members of the last state by id, each with the JSON that it was built from."""
+
+
 class GroupDecoder:
-    """Decodes successive states. Unchanged members are not checked and built again."""
+    """Decodes successive states. A state is decoded once for all members of the group in this
+    process; of the next one, unchanged members are not checked and built again.
+
+    Threads share it. Its answers depend on the bytes alone, so it may also serve another file.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[object, Member]] = {}
+        self._last: tuple[bytes | None, Group, _KnownMembers] = None, Group(), {}
 
     def decode(self, data: bytes) -> Group:
         """``CorruptSegment`` if it is not a group."""
+        last, group, before = self._last
+        if data == last:
+            return group
         try:
             content = json.loads(data.decode())
             topics = {_name(name): GroupTopic(_name(id_), _whole(n)) for name, (id_, n) in content["topics"].items()}
-            known = {member.id: (item, member) for item in content["members"] for member in [self._member(item)]}
+            known = {
+                member.id: (item, member) for item in content["members"] for member in [_known_or_built(item, before)]
+            }
             starts = {
                 TopicPartition(_name(topic), _whole(number)): _whole(offset)
                 for topic, number, offset in content["starts"]
@@ -197,12 +211,16 @@ class GroupDecoder:
             raise CorruptSegment(f"the state of a group is damaged: {error}", position=0) from error
         if members and group.assignor not in ASSIGNORS:
             raise CorruptSegment(f"the state of a group names an assignor {group.assignor!r}", position=0)
-        self._known = known
+        self._last = data, group, known
         return group
 
-    def _member(self, item: Mapping[str, Any]) -> Member:
-        before = self._known.get(item["id"])
-        return before[1] if before is not None and before[0] == item else _member(item)
+
+_DECODERS: WeakValueDictionary[str, GroupDecoder] = WeakValueDictionary()  # by path, of the files that are open
+
+
+def _known_or_built(item: Mapping[str, Any], known: _KnownMembers) -> Member:
+    before = known.get(item["id"])
+    return before[1] if before is not None and before[0] == item else _member(item)
 
 
 def _member(item: Mapping[str, Any]) -> Member:

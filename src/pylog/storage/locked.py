@@ -18,20 +18,13 @@ T = TypeVar("T")
 _TIMEOUT_S = 30.0
 _SLEEP_MIN_S = 20e-6
 SLEEP_MAX_S = 2e-3
-"""The longest pause between two attempts, unless the caller says another. A waiter can take a lock
-that is free for longer."""
+"""The longest pause between two attempts. A waiter can take a lock that is free for longer."""
 
 
-def acquire(
-    lock: FileLock,
-    clock: Clock,
-    timeout_s: float,
-    while_waiting: Callable[[], object] = bool,
-    sleep_max_s: float = SLEEP_MAX_S,
-) -> bool:
+def acquire(lock: FileLock, clock: Clock, timeout_s: float, while_waiting: Callable[[], object] = bool) -> bool:
     """Take the lock; False if not free in ``timeout_s``. The caller releases it in a ``finally``.
 
-    ``while_waiting`` is called after each pause of the maximum length, ``sleep_max_s``.
+    ``while_waiting`` is called after each pause of the maximum length.
     """
     if lock.try_acquire():
         return True
@@ -40,9 +33,9 @@ def acquire(
         clock.sleep(sleep_s)
         if lock.try_acquire():
             return True
-        if sleep_s == sleep_max_s:
+        if sleep_s == SLEEP_MAX_S:
             while_waiting()
-        sleep_s = min(sleep_s * 1.5, sleep_max_s)
+        sleep_s = min(sleep_s * 1.5, SLEEP_MAX_S)
     return False
 
 
