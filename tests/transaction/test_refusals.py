@@ -413,8 +413,12 @@ def test_a_forked_child_has_neither_the_id_nor_its_state(monkeypatch: pytest.Mon
     state = file.read()
     assert state is not None
     parent = manager.filesystem.process_id() + 1
-    with pytest.raises(ForkedHandle, match="'app' was being decided by this thread when a signal handler forked"):
-        manager.part(Outcomes).decide_now(directory, file, state, parent)
+    with monkeypatch.context() as in_parent:
+        in_parent.setattr(manager.filesystem, "process_id", lambda: parent)
+        check_process = directory.same_process()
+    with pytest.raises(ForkedHandle, match="lock was held by this thread when a signal handler forked") as forked:
+        manager.part(Outcomes).decide_now(directory, file, state, check_process)
+    assert forked.value.facts["transactional_id"] == "app"
     file._close_in_child()
     with pytest.raises((StorageError, ValueError)):
         file.publish(state)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from pylog.errors import InvalidTransactionState, PylogError, TransactionNotFound
 from pylog.interrupts import own
@@ -122,8 +123,8 @@ class TransactionAdmin:
                 raise _not_ongoing(transactional_id, _COMMITTED)
             return
         filesystem = self._manager.filesystem
-        holder = filesystem.process_id()
-        state = while_holding(filesystem, self._manager.clock, directory.lock, lambda: self._abort(directory, holder))
+        abort = partial(self._abort, directory, directory.same_process())
+        state = while_holding(filesystem, self._manager.clock, directory.lock, abort)
         for partition, _ in list(self._open_of(transactional_id)):
             self._outcomes.settle(partition)
         if state.outcome is Outcome.COMMITTED:
@@ -162,14 +163,14 @@ class TransactionAdmin:
         partition.append_marker(found.producer_id, found.epoch, committed=outcome is Outcome.COMMITTED)
         return outcome
 
-    def _abort(self, directory: TransactionDirectory, holder: int) -> TransactionState:
+    def _abort(self, directory: TransactionDirectory, check_process: Callable[[], None]) -> TransactionState:
         file = StateFile(self._manager.filesystem.open_appendable(directory.state), directory.boot)
         try:
             state = file.read()
             if state is None or state.status is not Status.ONGOING:
                 name = "unknown since the machine was booted" if state is None else state.status.kafka_name
                 raise _not_ongoing(directory.transactional_id, name)
-            return self._outcomes.decide_now(directory, file, state, holder)
+            return self._outcomes.decide_now(directory, file, state, check_process)
         finally:
             file.close()
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pylog.catalog.layout import Layout, check_encodable
 from pylog.interrupts import own, suppress
-from pylog.storage import FileLock, FileSystem
+from pylog.storage import FileLock, FileSystem, same_process
 from pylog.transaction.state import OWNER_BYTES
 
 _OWNER_SUFFIX = ".owner"
@@ -73,6 +74,15 @@ class TransactionDirectory(NamedTuple):
             self.make()
             with suppress(FileNotFoundError):  # an expiry has removed the directory again
                 return self.filesystem.lock(self.lock)
+
+    def same_process(self) -> Callable[[], None]:
+        """To be called before the lock is taken: see ``storage.same_process``."""
+        return same_process(
+            self.filesystem,
+            f"{self.lock} was held by this thread",
+            path=self.lock,
+            transactional_id=self.transactional_id,
+        )
 
     def make(self) -> None:
         for directory in (self.path.rpartition("/")[0], self.path):

@@ -23,7 +23,7 @@ from pylog.errors import LogLocked, PylogError
 from pylog.interrupts import own, suppress
 from pylog.manager.manager import LogManager
 from pylog.manager.producer_ids import LIKE_KAFKA_BELOW
-from pylog.storage import holding, same_process
+from pylog.storage import holding
 from pylog.transaction.directory import TransactionDirectory
 from pylog.transaction.needed import finish
 from pylog.transaction.outcomes import Outcomes
@@ -128,7 +128,7 @@ class _Expiry:
         """``work``'s result, with the id's lock; False if that is not in place. ``LogLocked``, ``FileNotFoundError``."""
         filesystem = self._filesystem
         lock = filesystem.lock(directory.lock)
-        check_held = same_process(filesystem, f"{directory.lock} was held by this thread", path=directory.lock)
+        check_held = directory.same_process()
         try:
             return holding(
                 lock, directory.lock, filesystem, self._manager.clock,

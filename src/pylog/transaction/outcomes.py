@@ -8,8 +8,9 @@ the commit would be taken for an abort.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
-from pylog.errors import ForkedHandle, LogLocked, NotAppended, OutcomeUnknown, PylogError, StorageError
+from pylog.errors import LogLocked, NotAppended, OutcomeUnknown, PylogError, StorageError
 from pylog.interrupts import own, suppress
 from pylog.manager.manager import LogManager
 from pylog.manager.producer_ids import LIKE_KAFKA_BELOW
@@ -94,10 +95,10 @@ class Outcomes:
         return Outcome.UNDECIDED
 
     def _try_to_decide(self, directory: TransactionDirectory, producer_id: int, epoch: int) -> None:
-        holder = self._filesystem.process_id()
+        check_process = directory.same_process()
 
         def decide() -> None:
-            self._decide(directory, producer_id, epoch, holder)
+            self._decide(directory, producer_id, epoch, check_process)
 
         try:
             while_holding(self._filesystem, self._manager.clock, directory.lock, decide, PATIENCE_MS / 1000)
@@ -110,14 +111,16 @@ class Outcomes:
             return False
         return state.is_late(int(self._manager.clock.monotonic() * 1000)) or not directory.is_alive(state.owner)
 
-    def _decide(self, directory: TransactionDirectory, producer_id: int, epoch: int, holder: int) -> None:
+    def _decide(
+        self, directory: TransactionDirectory, producer_id: int, epoch: int, check_process: Callable[[], None]
+    ) -> None:
         """With the id's lock: decide what its owner has left."""
         file = StateFile(self._filesystem.open_appendable(directory.state), self._manager.boot)
         try:
             state = file.read()
             if state is None or not state.is_of(producer_id, epoch) or not self._is_left(directory, state):
                 return
-            if self.decide_now(directory, file, state, holder).status is Status.PREPARE_ABORT:
+            if self.decide_now(directory, file, state, check_process).status is Status.PREPARE_ABORT:
                 logger.warning(
                     "the transaction of %r (producer %d, epoch %d) is aborted: its owner is gone, or appended nothing for %d ms",
                     directory.transactional_id, producer_id, epoch, state.timeout_ms,
@@ -126,20 +129,22 @@ class Outcomes:
             file.close()
 
     def decide_now(
-        self, directory: TransactionDirectory, file: StateFile, state: TransactionState, holder: int
+        self,
+        directory: TransactionDirectory,
+        file: StateFile,
+        state: TransactionState,
+        check_process: Callable[[], None],
     ) -> TransactionState:
-        """With the id's lock, taken by the process ``holder``: end an ongoing transaction, by an abort if no commit is
-        recorded."""
+        """With the id's lock: end an ongoing transaction, by an abort if no commit is recorded.
+
+        ``check_process`` is from before the lock was taken.
+        """
         name, producer_id, epoch = directory.transactional_id, state.producer_id, state.epoch
         # This takes in what the owner may have left in the middle of its own append.
         found = self._table.settled_commit_of(name, producer_id, epoch, PATIENCE_MS)
         if found is not None:
             found.sync()
-        if holder != self._filesystem.process_id():  # a child forked from here on has lost the file
-            raise ForkedHandle(
-                f"{name!r} was being decided by this thread when a signal handler forked; the parent process continues",
-                transactional_id=name,
-            )
+        check_process()  # a child forked from here on has lost the file
         if found is not None:
             return file.publish(state.moved(Status.PREPARE_COMMIT))
         aborted = file.publish(state.moved(Status.PREPARE_ABORT))
