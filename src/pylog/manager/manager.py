@@ -18,16 +18,16 @@ from pylog.catalog import (
     Manifest,
     TopicConfig,
     TopicDescription,
-    check_topic_name,
     no_such_partition,
 )
 from pylog.catalog.changes import Commit
 from pylog.catalog.settings import LogSettings, read_settings, write_settings
 from pylog.checks import refuse_records
 from pylog.clock import Clock, SystemClock
-from pylog.errors import Closed, InvalidTopicName, ReadOnlyLog, TopicChanged, TopicExists, TopicNotFound
+from pylog.errors import Closed, ReadOnlyLog, TopicChanged, TopicExists, TopicNotFound
 from pylog.interrupts import WeakSet, own, suppress
 from pylog.manager.changes import changes_of
+from pylog.manager.known_topics import KnownTopics
 from pylog.manager.notify import Changes
 from pylog.manager.opening import check_topic_options, checked_path, open_directory, why_read_only
 from pylog.manager.producer_ids import ProducerIds
@@ -82,8 +82,6 @@ class LogManager:
         defaults = TopicConfig().with_changes(topic_defaults)
         self._forget_commits = forget_commits
         self._partitions: dict[TopicPartition, PartitionLog] = {}
-        self._topics: dict[str, TopicDescription] = {}
-        self._topics_version = -1
         self._mutex = threading.RLock()
         self._durable_topics: set[tuple[str, int]] = set()  # topics (id, partitions) whose names are on the disk
         self._changes = Changes(self.clock)
@@ -98,6 +96,7 @@ class LogManager:
         )  # fmt: skip
         self.filesystem = opened.filesystem
         self._catalog: Catalog | KafkaCatalog = opened.catalog
+        self._known = KnownTopics(opened.catalog)
         self.is_kafka_directory = isinstance(opened.catalog, KafkaCatalog)
         self._require_slots_version: Callable[[str], object] = (
             bool if isinstance(opened.catalog, KafkaCatalog) else opened.catalog.require_slots_version
@@ -185,34 +184,12 @@ class LogManager:
         """A topic's id, number of partitions and configuration. ``TopicNotFound``."""
         if self.closed:
             raise self._closed()
-        return self._describe(name)
-
-    def _describe(self, name: str) -> TopicDescription:
-        if not isinstance(name, str):
-            check_topic_name(name)  # first, since a list can't be a key
-        version = self._catalog.version()
-        if version == self._topics_version and (known := self._topics.get(name)) is not None:
-            return known  # the version is set last: this entry is of that version, or later
-        with self._mutex:
-            if version != self._topics_version:
-                self._topics, self._topics_version = {}, version
-            topic = self._topics.get(name)
-            if topic is None:
-                topic = self._topics[name] = self._catalog.describe(str.__str__(name))
-            return topic
+        return self._known.describe(name)
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Those of these topics that exist, by name. Costs one stat if all are known."""
+        """Those of these topics that exist, by name. Costs one stat if they were asked for before."""
         self.check_open()
-        known = self._topics if self._catalog.version() == self._topics_version else {}
-        found = {}
-        for name in sorted(names):
-            if name in known:
-                found[name] = known[name]
-            else:
-                with suppress(TopicNotFound, InvalidTopicName):  # a damaged state of a group has invalid names
-                    found[name] = self._describe(name)
-        return found
+        return self._known.existing(names)
 
     def topic_to_send_to(self, name: str) -> TopicDescription:
         """The topic. Created if unknown and the log was opened with ``auto_create_topics=True``."""
@@ -318,7 +295,7 @@ class LogManager:
 
     def _config_of(self, key: TopicPartition, topic_id: str) -> TopicConfig:
         """A partition's settings. ``TopicNotFound`` if another topic has the name now."""
-        described = self._describe(key.topic)  # also after ``close``, which seals partitions
+        described = self._known.describe(key.topic)  # also after ``close``, which seals partitions
         if topic_id in described.earlier_ids:
             raise TopicChanged.since(key.topic)
         if described.id != topic_id:
