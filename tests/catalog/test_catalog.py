@@ -26,6 +26,7 @@ from pylog.errors import (
     LogLocked,
     LogNotFound,
     NotAppended,
+    PylogError,
     ReadOnlyLog,
     StorageError,
     TopicExists,
@@ -563,6 +564,29 @@ def test_a_topics_file_of_another_shape_is_a_typed_error(tmp_log_dir: Path, cont
         (tmp_log_dir / ".pylog" / "topics" / "t.json").write_text(json.dumps(content))
         with pytest.raises(CorruptSegment):
             log.describe_topic("t")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "error"),
+    [("partitioner", "xxhash", FormatVersionError), ("partitioner", 3, CorruptSegment),
+     ("message_timestamp_type", "ReadTime", FormatVersionError), ("cleanup.cleanup_policy", "archive", FormatVersionError),
+     ("cleanup.retention", "archived", FormatVersionError), ("segment_bytes", "1024", CorruptSegment)],
+)  # fmt: skip
+def test_a_choice_that_a_later_version_may_have_is_no_damage(
+    tmp_log_dir: Path, option: str, value: object, error: type[PylogError]
+) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        path = tmp_log_dir / ".pylog" / "topics" / "t.json"
+        content = json.loads(path.read_text())
+        outer, _, name = option.rpartition(".")
+        (content["config"].setdefault(outer, {}) if outer else content["config"])[name] = value
+        path.write_text(json.dumps(content))
+    with Log(tmp_log_dir, read_only=True) as log, pytest.raises(error, match=name) as caught:
+        log.describe_topic("t")
+    assert type(caught.value) is error
+    assert ("upgrade pylog" in str(caught.value)) == (error is FormatVersionError)
+    assert caught.value.field == f"config.{option}"
 
 
 @pytest.mark.parametrize("change", [{"format": 2}, {"format": None}, {"features": ["sharding"]}])

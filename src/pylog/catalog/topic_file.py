@@ -71,9 +71,17 @@ def _checked(
     try:
         return before.with_changes(changes)
     except own(ConfigError) as error:
+        value, where = changes.get(error.option), f"{field}.{error.option}"
+        if isinstance(value, str) and not isinstance(
+            getattr(before, error.option), int | float
+        ):  # the name of a choice
+            raise FormatVersionError(
+                f"{path}: in {field}, {error}; upgrade pylog, or if no version knows it, restore the file from a copy",
+                path=path, field=where, value=value,
+            ) from error  # fmt: skip
         raise CorruptSegment(
             f"{path} is damaged: in {field}, {error}; restore the file from a copy",
-            path=path, position=0, field=f"{field}.{error.option}", value=changes.get(error.option),
+            path=path, position=0, field=where, value=value,
         ) from error  # fmt: skip
 
 
