@@ -14,6 +14,7 @@ from pylog.model import TopicPartition
 TRANSACTIONS_TOPIC = "__transaction_state"
 OFFSETS_TOPIC = "__consumer_offsets"
 
+_T = TypeVar("_T")
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 _OPTIONS: Mapping[str, str] = {
@@ -225,3 +226,10 @@ def partitions_of(values: Iterable[object]) -> list[TopicPartition]:
             f"expected several TopicPartitions, not the single {values!r}: pass a list", partitions=values
         )
     return list(dict.fromkeys(partition_of(value) for value in values))
+
+
+def by_partition(option: str, values: Mapping[Any, _T], kind: str) -> dict[TopicPartition, _T]:
+    """``values``, a mapping of partitions to values of this ``kind``."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{option} must be a mapping of TopicPartition to {kind}, not {values!r:.80}", option=option)
+    return {partition_of(partition): value for partition, value in values.items()}

@@ -150,6 +150,17 @@ def test_a_mapping_of_offsets_in_the_place_of_partitions_is_told_its_option(log:
         log.reset_offsets("g", {place(0): 0})
 
 
+@pytest.mark.parametrize("offsets", [[(place(0), 1)], [place(0)], 5, "t"])
+def test_offsets_that_are_no_mapping_are_refused(log: Log, offsets: Any) -> None:
+    with Consumer(log, group_id="g") as one:
+        one.commit({place(0): 0})
+        for call in (lambda: one.commit(offsets), lambda: log.reset_offsets("g", offsets=offsets)):
+            with pytest.raises(ConfigError, match="offsets must be a mapping of TopicPartition to offset"):
+                call()
+        with pytest.raises(ConfigError, match="timestamps_ms must be a mapping of TopicPartition to timestamp"):
+            one.offsets_for_times(offsets)
+
+
 @pytest.mark.parametrize("name", ["a b", "../x", "ü" * 30, ".hidden", "%41", "con", "a/b\0c"])
 def test_any_text_may_name_a_group(log: Log, name: str) -> None:
     with member(log, name) as one:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from pylog.checks import (
     OfOneProcess,
+    by_partition,
     partition_of,
     partitions_of,
     refuses_other_options,
@@ -620,9 +621,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """For each partition, the first record at or after its timestamp; None if there is none."""
-        if not isinstance(timestamps_ms, Mapping):
-            raise ConfigError(f"expected a mapping of TopicPartition to timestamp, not {timestamps_ms!r}")
-        times = {partition_of(name): require_count("timestamp_ms", ms, 0) for name, ms in timestamps_ms.items()}
+        given = by_partition("timestamps_ms", timestamps_ms, "timestamp")
+        times = {name: require_count("timestamp_ms", ms, 0) for name, ms in given.items()}
         return {name: partition.offset_for_time(times[name]) for name, partition in self._opened(times)}
 
     def lag(self) -> dict[TopicPartition, int]:

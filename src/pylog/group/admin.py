@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pylog.catalog.layout import decoded_group
-from pylog.checks import OFFSETS_TOPIC, partition_of, partitions_of, require_bool, require_count, require_whole
+from pylog.checks import OFFSETS_TOPIC, by_partition, partition_of, require_bool, require_count, require_whole
 from pylog.errors import (
     ConfigError,
     GroupNotEmpty,
@@ -241,14 +241,15 @@ class GroupAdmin:
                 f"reset_offsets takes one of to, to_time_ms, shift_by and offsets, got {', '.join(given) or 'none'}{advice}",
                 option="to", given=given,
             )  # fmt: skip
-        if offsets is not None and partitions is not None:
-            raise ConfigError("offsets= names the partitions itself; leave partitions out", option="partitions")
+        if offsets is not None:
+            if partitions is not None:
+                raise ConfigError("offsets= names the partitions itself; leave partitions out", option="partitions")
+            partitions = offsets = by_partition("offsets", offsets, "offset")
         committed = self.committed(group)
-        if not committed and partitions is offsets is None:
+        if not committed and partitions is None:
             self._require_there(group)
-        chosen = self._chosen(partitions if offsets is None else partitions_of(offsets), committed)
         changes = {}
-        for partition in chosen:
+        for partition in self._chosen(partitions, committed):
             before = committed.get(partition)
             after = self._target(partition, before, to, to_time_ms, shift_by, offsets)
             changes[partition] = OffsetChange(None if before is None else before.offset, after)

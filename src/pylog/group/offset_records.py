@@ -14,12 +14,11 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
-from collections.abc import Mapping
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
-from pylog.checks import partition_of, require_count
+from pylog.checks import by_partition, require_count
 from pylog.codec.format import INT64_MAX
 from pylog.codec.messages import INT16, INT32, INT64, hash_code, read_string, read_unsigned, slice_of, string, unsigned
 from pylog.errors import ConfigError, CorruptRecord
@@ -49,9 +48,7 @@ def offsets_to_commit(
     offsets: Offsets,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """What an application gave to commit; ``ConfigError`` if that is impossible."""
-    if not isinstance(offsets, Mapping):
-        raise ConfigError(f"expected a mapping of TopicPartition to offset, not {offsets!r:.80}", option="offsets")
-    return {partition_of(name): _offset(value) for name, value in offsets.items()}
+    return {name: _offset(value) for name, value in by_partition("offsets", offsets, "offset").items()}
 
 
 def _offset(value: object) -> OffsetAndMetadata:
