@@ -1,4 +1,4 @@
-"""The import rules of docs/design.md, held on the source text. The last test shows that every rule can fail."""
+"""The rules of CONTRIBUTING.md, "Where things go", held on the source text. Every rule is seen to fail."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def violations(file: str, source: str) -> Iterator[str]:
     excused = EXCEPTIONS.get(file, {})
     lines = source.splitlines()
     if room not in HEIGHT:
-        yield f"{file}: {room} is no room; give it a line in docs/design.md and here"
+        yield f"{file}: {room} is no room; give it a line in src/pylog/__init__.py and here"
         return
     if len(lines) > LINES_MAX and file not in FACES:
         yield f"{file}: {len(lines)} lines, more than {LINES_MAX}: is it still one job?"
@@ -252,6 +252,27 @@ def test_the_head_of_the_package_lists_the_rooms_in_the_order_that_is_checked() 
     lines = [[room for room in re.findall(r"\w+", line) if room in built] for line in HOUSE.splitlines()]
     assert [line.split("  ") for line in head] == [line for line in lines if line]
     assert built <= HEIGHT.keys()
+
+
+def not_listed(text: str, files: Collection[str]) -> set[str]:
+    """The files that the list at the head of a room lacks. A head that names one file at most has no list."""
+    named = {file for file in files if re.search(rf"\b{re.escape(file)}", text)}
+    return set(files) - named if len(named) > 1 else set()
+
+
+@pytest.mark.parametrize(
+    "room", sorted(str(path.parent.relative_to(PACKAGE)) for path in PACKAGE.glob("*/**/__init__.py"))
+)
+def test_the_list_at_the_head_of_a_room_has_all_of_its_files(room: str) -> None:
+    head = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text())) or ""
+    files = {path.name for path in (PACKAGE / room).glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert not_listed(head, files) == set()
+
+
+def test_a_file_that_the_head_of_a_room_lacks_is_found() -> None:
+    files = {"one.py", "two.py", "three.py"}
+    assert not_listed("one.py  first\ntwo.py  second", files) == {"three.py"}
+    assert not_listed("one.py, two.py and three.py", files) == not_listed("See one.py.", files) == set()
 
 
 @pytest.mark.parametrize("file", FILES)

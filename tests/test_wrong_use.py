@@ -234,7 +234,7 @@ def test_what_may_have_been_meant_is_said_of_an_option_that_no_producer_has(log:
         ("group.id", "here it is group_id"),
         ("bootstrap.servers", "there are no servers: the first argument is the Log"),
         ("partition.assignment.strategy", "here it is assignor: "),
-        ("heartbeat_interval_ms", "there are no heartbeats"),
+        ("heartbeat_interval_ms", "the interval is fixed; leave it out"),
         ("enable.auto.offset.store", r".*commit\(offsets\), or enable_auto_commit"),
         ("fetch_max_wait_ms", r".*poll\(timeout\) returns as soon"),
         ("on_commit", ".*commit_async"),

@@ -141,12 +141,11 @@ def copy_of_buffer(value: Any) -> Any:
 
 
 def refuses_other_options(
-    owner: str, not_yet: Mapping[str, str], known: Collection[str], elsewhere: Mapping[str, str]
+    owner: str, known: Collection[str], elsewhere: Mapping[str, str]
 ) -> Callable[[_Function], _Function]:
     """Decorates an ``__init__``, or a function: ``ConfigError``, with a hint (``meant``), for keywords not ``known``.
 
-    Those of ``not_yet`` may be None or False, which request nothing. The signature names each
-    option, so that a type checker finds a misspelt one.
+    The signature names each option, so that a type checker finds a misspelt one.
     """
 
     def decorate(init: _Function) -> _Function:
@@ -157,12 +156,8 @@ def refuses_other_options(
             if len(args) > positional:
                 refuse_positional(init, len(args))
             for option in options.keys() - known - {"log"}:
-                value = options.pop(option)
-                if option not in not_yet:
-                    hint = meant(option, known, elsewhere)
-                    raise ConfigError(f"{owner} has no option {option!r:.80}; {hint}", option=option, value=value)
-                if value is not None and value is not False:
-                    raise ConfigError(f"{option}={value!r:.80}: {not_yet[option]}", option=option, value=value)
+                hint = meant(option, known, elsewhere)
+                raise ConfigError(f"{owner} has no option {option!r:.80}; {hint}", option=option, value=options[option])
             return init(*args, **options)
 
         return checked  # type: ignore[return-value]  # for a checker, it takes what ``init`` takes

@@ -95,7 +95,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "delete_group_offsets": "use delete_group(group), which forgets all that it has committed",
         "remove_group_members": "a member leaves when it is closed or its process ends",
         "poll": "nothing needs to be polled: each call returns when it is done",
-        "describe_producers": "it cannot be asked for in this version",
+        "describe_producers": "use open_transactions()",
         **_each(
             "describe_cluster alter_replica_log_dirs describe_metadata_quorum describe_features update_features "
             "elect_leaders alter_partition_reassignments list_partition_reassignments",
@@ -110,7 +110,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         ),
         "list_transactions": "use transactions()",
         "describe_transactions": "use describe_transaction(transactional_id)",
-        "find_hanging_transactions": "none hangs: when its producer has died, the next writer or reader ends it",
+        "find_hanging_transactions": "use open_transactions(), and abort_transaction_at(partition, start_offset)",
     },
     "Delivery": {
         "get": "use result(timeout), in seconds",

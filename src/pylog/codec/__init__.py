@@ -10,7 +10,8 @@
     receipt.py     what an encoder returns             by_partition.py   records by partition
     taken.py       the records taken from it           producer_entries.py   snapshot entries
     key_map.py     the newest offset of each key       newest.py         a batch's newest records
-    checked_file.py   the head of pylog's small files
+    without_keys.py   a batch without some keys        messages.py       fields of Kafka's messages
+    checked_file.py   the head of pylog's small files  checksum.py       CRC-32C
 
 Only this module chooses between the compiled and the readable codec: readable if
 ``PYLOG_PURE_PYTHON=1`` or if there is no compiled module. Other packages import the names here.

@@ -147,7 +147,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     without a timeout.
     """
 
-    @refuses_other_options("Consumer", {}, ConsumerConfig._fields, KAFKAS_NAMES)
+    @refuses_other_options("Consumer", ConsumerConfig._fields, KAFKAS_NAMES)
     def __init__(
         self,
         log: LogFace[ConsumerLog],

@@ -90,7 +90,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     ``MissingCodec`` for a missing compression library.
     """
 
-    @refuses_other_options("Producer", {}, ProducerConfig.options(), KAFKAS_NAMES)
+    @refuses_other_options("Producer", ProducerConfig.options(), KAFKAS_NAMES)
     def __init__(
         self,
         log: LogFace[ProducerLog],

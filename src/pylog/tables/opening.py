@@ -55,7 +55,7 @@ def table(
     value_deserializer: Convert | None = ..., snapshot_records: int = ..., changelog: Literal[True],
     acks: str | int = ..., delivery_timeout_ms: int = ...,
 ) -> WritableTable: ...  # fmt: skip
-@refuses_other_options("table", {}, _OPTIONS, _MEANT)
+@refuses_other_options("table", _OPTIONS, _MEANT)
 def table(
     log: LogFace[LogManager],
     topic: str,

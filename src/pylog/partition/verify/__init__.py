@@ -3,7 +3,7 @@
     partition.py  the partition: segment after segment, published state, small files     findings.py  what is wrong
     segment.py    one segment: batches, seal                                             indexes.py   the three indexes
     history.py    producers and epochs of the batches, against snapshots and checkpoint
-    producer_ids.py  whether producer ids will be given out again
+    producer_ids.py  whether producer ids will be given out again    times.py  the times in seals and commit slots
 
 Of every batch: framing, checksum, decompression, every record, its offset against the one before (also from segment to
 segment), its leader epoch against the checkpoint. Of closed segments also the seal. Needs no lock: of the active segment it
