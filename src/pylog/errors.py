@@ -89,7 +89,7 @@ class TopicExists(PylogError):
 
 class InvalidTopicName(PylogError, ValueError):
     """Topic names are 1 to 249 characters of ``a-z A-Z 0-9 . _ -``; new ones do not begin with
-    ``-`` or ``.``. Choose another name."""
+    ``-`` or ``.``, end with ``.``, or name a device (``con``, ``nul``). Choose another name."""
 
 
 class InvalidPartition(PylogError, ValueError):
@@ -173,7 +173,8 @@ class OffsetConflict(NotAppended):
 
 
 class OutOfOrderSequence(NotAppended):
-    """A producer's sequence number has a gap: an earlier batch is missing. Open a new producer."""
+    """A producer's sequence number has a gap: an earlier batch is missing. A producer with a name
+    sends the records before this one again; else open a new producer."""
 
 
 class ProducerFenced(NotAppended):

@@ -7,7 +7,7 @@ or a transaction is set by hand here (``log_start``, ``stable_end``, ``durable_e
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from pylog.codec import RecordEncoder
@@ -209,6 +209,9 @@ class FakeLog:
         if name not in self._topics:
             raise TopicNotFound(f"no topic {name}", topic=name)
         return Description(name, self._topics[name][0], range(len(self._topics[name][1])))
+
+    def existing_topics(self, names: Iterable[str]) -> dict[str, Description]:
+        return {name: self.describe_topic(name) for name in sorted(names) if name in self._topics}
 
     def partition(self, topic: str, number: int) -> FakePartition:
         if topic not in self._topics:

@@ -8,7 +8,7 @@ import pytest
 
 from pylog.codec.batch import BatchView
 from pylog.consumer import Consumer
-from pylog.consumer.decoding import DECODE_RECORDS_MAX
+from pylog.limits import DECODE_RECORDS_MAX
 from tests.consumer.fakes import FakeLog, consumer_of
 
 KIB = 1 << 10

@@ -172,10 +172,6 @@ class Broker:
             time.sleep(0.1)  # nothing tells when it has
         return self.cleaned_to()
 
-    def believe_cleaned(self, ends: Mapping[str, int]) -> None:
-        """That the cleaner has reached these offsets. It is stopped."""
-        self._write_checkpoint(CLEANER_CHECKPOINT, ends)
-
     def _write_checkpoint(self, file: str, offsets: Mapping[str, int]) -> None:
         rows = [f"{name.rpartition('-')[0]} {name.rpartition('-')[2]} {offset}\n" for name, offset in offsets.items()]
         (self.directory / file).write_text(f"0\n{len(rows)}\n{''.join(rows)}")

@@ -99,7 +99,7 @@ def test_what_was_done_before_an_error_is_not_done_again(tmp_path: Path, monkeyp
     assert read_cleaned(partition.log.directory) == (27, 0)
     monkeypatch.undo()
     report = compact(partition.log, options)
-    assert (report.cleaned_from, report.cleaned_to, report.passes) == (27, 60, 4)
+    assert (report.cleaned_to, report.passes) == (60, 4)
     assert [record.offset for record in partition.scan()] == [*range(30, 60)]
 
 

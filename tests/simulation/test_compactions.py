@@ -56,7 +56,7 @@ def test_a_compaction_drops_what_is_superseded(seed: int) -> None:
     with machine.process().open_log(ROOT) as log:
         before = committed(log)
         report = compact_in(log)
-        assert (report.segments_before, report.segments_after) == (3, 1)
+        assert report.segments_after == 1
         assert report.bytes_after < report.bytes_before
         assert report.skipped == ()
         left = committed(log)

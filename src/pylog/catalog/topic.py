@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, TypedDict
 
+from pylog.checks import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from pylog.codec.format import INT32_MAX, INT64_MAX
 from pylog.errors import ConfigError, InvalidPartition, InvalidTopicName
 from pylog.interrupts import own
@@ -23,8 +24,8 @@ NAME_LENGTH_MAX = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 _RESERVED = {"con", "prn", "aux", "nul", *(f"{device}{n}" for device in ("com", "lpt") for n in range(10))}  # Windows
 INTERNAL_TOPICS = frozenset({
-    "__consumer_offsets",
-    "__transaction_state",
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
     "__share_group_state",
     "__cluster_metadata",
     "__remote_log_metadata",
@@ -183,7 +184,7 @@ class TopicConfig(NamedTuple):
         return self._asdict()
 
 
-OWN_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+OWN_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 """The internal topics that pylog writes."""
 OWN_TOPICS_OPTIONS = TopicConfig(segment_bytes=4 << 20, cleanup_policy=COMPACT)._asdict()
 """How they are created: whatever the log's defaults, with segments that are closed, and so compacted, soon."""
@@ -248,7 +249,7 @@ def check_no_internal_name(name: str) -> None:
         raise InvalidTopicName(
             f"no topic is created with the name {name!r}: Kafka keeps its own state in it, and a broker that served this log "
             "would take these records for that; take another name"
-            + (" (the first commit of a group creates this one)" if name == "__consumer_offsets" else ""),
+            + (" (the first commit of a group creates this one)" if name == OFFSETS_TOPIC else ""),
             name=name,
         )
 

@@ -24,7 +24,7 @@ from pylog.model import TopicPartition
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.partition_log import PartitionLog
 from pylog.segment import SegmentScan, check_home, first_batch_since, read_seal
-from pylog.segment.naming import LOG, SEAL
+from pylog.segment.naming import LOG, SEAL, SNAPSHOT
 
 NS_PER_MS = 1_000_000
 LOOKS_MAX = 10
@@ -108,7 +108,7 @@ def disk_bytes(facts: PartitionFacts) -> tuple[list[int], int]:
         except own(FileNotFoundError):
             continue  # removed meanwhile
         number = of_base.get(name.partition(".")[0])
-        if number is None or name.endswith(".snapshot"):
+        if number is None or name.endswith(SNAPSHOT):
             rest += size
         else:
             sizes[number] += size

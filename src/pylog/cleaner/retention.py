@@ -110,7 +110,7 @@ def planned(segments: Sequence[Segment], newest_ms: NewestMs, config: TopicConfi
         elif config.is_deleted_from and not segment.size_bytes:  # since a compaction: nothing tells when that was
             rule, since_ms = WAS_EMPTIED, now_ms
         else:
-            rule, since_ms, kept, kept_at = _rule(segments, number, left_bytes, newest_ms, config, bounds, now_ms)
+            rule, since_ms, kept, kept_at = _rule(segments, number, left_bytes, newest_ms, config, now_ms)
             if not rule:
                 break
         why = "" if rule == WAS_DELETED else bounds.why_kept(segment)
@@ -137,7 +137,6 @@ def _rule(
     left_bytes: int,
     newest_ms: NewestMs,
     config: TopicConfig,
-    bounds: Bounds,
     now_ms: int,
 ) -> tuple[str, int, str, int | None]:
     """The rule by which a segment is due, and since when; or "", 0, why it is not, and the time of that."""

@@ -67,7 +67,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with open_log(arguments, writing=arguments.execute) as log:
         changes = log.reset_offsets(
             arguments.group,
-            None if given is not None or not wanted else [*_partitions(log, wanted)],
+            None if given is not None or not wanted else [*_partitions(wanted)],
             dry_run=not arguments.execute,
             **_target(arguments, given, log.clock.now_ms()),
         )
@@ -91,7 +91,7 @@ def _by_topic(chosen: Iterable[tuple[str, set[int] | None]]) -> Numbers:
     return wanted
 
 
-def _partitions(log: Log, wanted: Numbers) -> Iterator[TopicPartition | str]:
+def _partitions(wanted: Numbers) -> Iterator[TopicPartition | str]:
     for topic, numbers in wanted.items():
         if numbers is None:
             yield topic

@@ -219,13 +219,8 @@ class Assignment:
         return Topic(name, description.id, description.numbers)
 
     def _existing(self, names: Iterable[str]) -> list[Topic]:
-        topics = []
-        for name in names:
-            try:
-                topics.append(self._describe(name))
-            except own(TopicNotFound):
-                continue  # not created yet, or deleted since it was listed: the catalog's version will change
-        return topics
+        """Without those not created yet, or deleted since they were listed: the catalog's version will change."""
+        return [Topic(name, found.id, found.numbers) for name, found in self._log.existing_topics(names).items()]
 
     def _warn_of_missing(self, subscription: Subscription, topics: Iterable[Topic]) -> None:
         for name in sorted(subscription.topics - {topic.name for topic in topics}):

@@ -25,8 +25,8 @@ KAFKAS_NAMES = {
     "request_timeout_ms": "here it is default_api_timeout_ms",
     "bootstrap_servers": "there are no servers: the first argument is the Log",
     "partition_assignment_strategy": 'here it is assignor: "cooperative-sticky", "sticky", "range" or "round_robin"',
-    "heartbeat_interval_ms": "the interval is fixed; leave it out: a process that dies leaves its group at once, and a member that "
-    "stalls is expelled after max_poll_interval_ms",
+    "heartbeat_interval_ms": "the interval is fixed; leave it out: a process that dies leaves its group at once, and a "
+    "member that stalls is expelled after max_poll_interval_ms",
     "enable_auto_offset_store": "here there is no store of offsets: commit(offsets), or enable_auto_commit",
     "on_commit": "here it is a callback of each call: commit_async(offsets, callback)",
     "fetch_min_bytes": _NO_WAIT,

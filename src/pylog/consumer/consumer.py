@@ -32,7 +32,7 @@ from pylog.codec.format import INT64_MAX
 from pylog.consumer.assigned_partition import AssignedPartition
 from pylog.consumer.assignment import Assignment, Callback, Listeners
 from pylog.consumer.config import KAFKAS_NAMES, ConsumerConfig, Deserializer
-from pylog.consumer.decoding import DECODE_RECORDS_MAX, ObjectFormat
+from pylog.consumer.decoding import ObjectFormat
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.offset_lookup import OffsetLookup
 from pylog.consumer.poll_loop import PollLoop, Taken
@@ -45,6 +45,7 @@ from pylog.group.offset_records import offsets_to_commit
 from pylog.group.truncation import make_records_durable
 from pylog.interrupts import is_of_handler, own
 from pylog.kafka_names import AbsentNames, answers_kafkas_names, refuse_keywords
+from pylog.limits import DECODE_RECORDS_MAX
 from pylog.manager.access import manager_of
 from pylog.model import (
     EARLIEST,

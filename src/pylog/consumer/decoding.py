@@ -14,13 +14,11 @@ from pylog.consumer.config import ConsumerConfig, Deserializer
 from pylog.consumer.subscription import name_of
 from pylog.errors import PylogError, SerializationError
 from pylog.interrupts import is_of_handler
+from pylog.limits import DECODE_RECORDS_MAX
 from pylog.model import Record, TopicPartition
 
 if TYPE_CHECKING:
     from pylog.codec import RecordDecoder
-
-DECODE_RECORDS_MAX = 4_096
-"""Records decoded in one call. Limits the memory that a hostile batch of few bytes can take."""
 
 
 class Chunk(Protocol):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pylog.catalog.topic import INTERNAL_TOPICS
+from pylog.catalog.topic import INTERNAL_TOPICS, check_topic_name
 from pylog.errors import ConfigError, InvalidTopicName
 from pylog.model import TopicPartition
 
@@ -54,6 +54,7 @@ class Subscription(NamedTuple):
                     f"{name!r:.80} is not a topic name; compile a pattern of topics: subscribe(re.compile({name!r:.80}))",
                     name=name,
                 )
+            check_topic_name(name)
         return cls(frozenset(names))
 
     def wanted(self, existing: Iterable[str]) -> list[str]:

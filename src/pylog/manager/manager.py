@@ -46,7 +46,7 @@ _LOCK_TIMEOUT_S = 30.0
 ForgetCommits = Callable[["LogManager", str, float], None]
 """Removes the groups' commits in a deleted topic: called with its name and a timeout in seconds."""
 
-WriteCommits = Callable[["LogManager", Sequence[Commit]], None]
+WriteCommitsOf = Callable[["LogManager", Sequence[Commit]], None]
 """Writes commits of groups in a topic that has changed, as they are."""
 
 AfterRoll = Callable[["LogManager", PartitionLog], None]
@@ -68,7 +68,7 @@ class LogManager:
         filesystem: FileSystem | None,
         topic_defaults: Mapping[str, object],
         forget_commits: ForgetCommits,
-        write_commits: WriteCommits,
+        write_commits: WriteCommitsOf,
         transactions: Callable[[LogManager], Transactions],
         after_roll: AfterRoll | None = None,
     ) -> None:
@@ -125,7 +125,7 @@ class LogManager:
         if_not_exists: bool = False,
         internal: bool = False,
     ) -> TopicDescription:
-        """See ``Log.create_topic``. ``internal``: a topic of groups; users can't create it."""
+        """See ``Log.create_topic``. ``internal``: one of Kafka's own; users can't create it."""
         catalog = self.writable_catalog()
         create = partial(
             catalog.create, name, partitions, config, self._prepare, self._retire, self._forget, internal=internal

@@ -22,10 +22,10 @@ def verify_log(
     filesystem: FileSystem,
     layout: Layout,
     catalog: Catalog | KafkaCatalog,
-    topics: Iterable[str] = (),
+    topics: Iterable[str],
     *,
-    progress: Callable[[int], None] | None = None,
-    report: VerifyReport | None = None,
+    progress: Callable[[int], None] | None,
+    report: VerifyReport | None,
 ) -> Iterator[Problem]:
     """Yield every problem of these topics, or of the whole log. ``TopicNotFound`` for a named one.
 

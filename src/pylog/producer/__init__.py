@@ -1,8 +1,7 @@
 """Sends records: batches, their outcome, and the thread that writes lingering batches."""
 
 from pylog.producer.config import ProducerConfig
-from pylog.producer.deliveries import Deliveries
 from pylog.producer.delivery import Delivery
 from pylog.producer.producer import Producer
 
-__all__ = ["Deliveries", "Delivery", "Producer", "ProducerConfig"]
+__all__ = ["Delivery", "Producer", "ProducerConfig"]

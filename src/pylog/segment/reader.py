@@ -190,11 +190,11 @@ class SegmentReader:
             if position - window_start + HEADER_BYTES > len(window):
                 window, window_start = self.file.pread(min(_WINDOW_BYTES, end - position), position), position
             if len(window) - (position - window_start) < HEADER_BYTES:
-                raise self.damage(position, f"{end - position} bytes left, too few for a batch header", end)
+                raise self.damage(position, f"{end - position} bytes left, too few for a batch header")
             header = read_header(window, position - window_start)
             problem = self._problem(header, None, position, end, next_offset)
             if problem is not None:
-                raise self.damage(position, problem, end)
+                raise self.damage(position, problem)
             yield position, header
             position += header.size_bytes
             next_offset = header.last_offset + 1
@@ -228,7 +228,7 @@ class SegmentReader:
             if problem is not None:
                 if batches:
                     break
-                raise self.damage(position + at, problem, end, view)
+                raise self.damage(position + at, problem, view)
             if view is None:  # the first one, and it reaches beyond what was read
                 wanted = HEADER_BYTES
                 if len(data) >= HEADER_BYTES:
@@ -236,10 +236,10 @@ class SegmentReader:
                     wanted = header.size_bytes
                     problem = self._large_problem(header, position)
                     if problem is not None:
-                        raise self.damage(position, problem, end)
+                        raise self.damage(position, problem)
                 data = memoryview(self.file.pread(wanted, position))
                 if len(data) < wanted:
-                    raise self.damage(position, f"the file ends at {position + len(data)}, inside a batch", end)
+                    raise self.damage(position, f"the file ends at {position + len(data)}, inside a batch")
                 continue
             batches.append(view)
             at += len(view.buffer)
@@ -313,7 +313,7 @@ class SegmentReader:
             return f"offsets to {header.last_offset}, but the next segment begins at {self._end_offset}"
         return None
 
-    def damage(self, position: int, problem: str, end: int, whole: BatchView | None = None) -> CorruptSegment:
+    def damage(self, position: int, problem: str, whole: BatchView | None = None) -> CorruptSegment:
         """The error for a damaged batch, and where to continue if the seal records it or the batch is ``whole``."""
         seal = self.seal
         next_position = next_offset = None

@@ -137,12 +137,12 @@ def _sealed_spans(segment: SegmentReader, seal: Seal, first_ms: int, last_ms: in
 def _require_rising(segment: SegmentReader, spans: list[tuple[int, int | None]]) -> None:
     """Else a record would be read twice."""
     if any(stop is None or not start < stop <= following for (start, stop), (following, _) in pairwise(spans)):
-        raise segment.damage(0, "the batches that its seal names are not in order", 0)
+        raise segment.damage(0, "the batches that its seal names are not in order")
 
 
 def _sealed_header(segment: SegmentReader, seal: Seal, number: int) -> BatchHeader:
     header = segment.sealed_header(seal, number)
     if header is None:
         problem = "the batch header differs from the seal of this segment"
-        raise segment.damage(seal.positions[number], problem, seal.size_bytes)
+        raise segment.damage(seal.positions[number], problem)
     return header

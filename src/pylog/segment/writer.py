@@ -17,15 +17,15 @@ from pylog.index import (
     TimeIndexWriter,
     TransactionIndexReader,
     TransactionIndexWriter,
+    offset_index,
+    time_index,
 )
 from pylog.segment.naming import LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, file_path
 from pylog.segment.scan import SegmentScan
 from pylog.storage import AppendableFile, Buffer, FileSystem
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
-_OFFSET_ENTRY_BYTES = 8
-_TIME_ENTRY_BYTES = 12
-INDEX_ENTRY_BYTES = {OFFSET_INDEX: _OFFSET_ENTRY_BYTES, TIME_INDEX: _TIME_ENTRY_BYTES}
+INDEX_ENTRY_BYTES = {OFFSET_INDEX: offset_index.ENTRY.size, TIME_INDEX: time_index.ENTRY.size}
 
 
 class SegmentWriter:
@@ -52,8 +52,8 @@ class SegmentWriter:
         self._directory = directory
         self._wrap = wrap
         self._interval_bytes = index_interval_bytes
-        self._offset_entries_max = index_max_bytes // _OFFSET_ENTRY_BYTES
-        self._time_entries_max = index_max_bytes // _TIME_ENTRY_BYTES - 1  # one is kept for closing
+        self._offset_entries_max = index_max_bytes // offset_index.ENTRY.size
+        self._time_entries_max = index_max_bytes // time_index.ENTRY.size - 1  # one is kept for closing
         self.base_offset = base_offset
         self.file = self._opened(LOG + log_suffix)
         self._offsets = OffsetIndexWriter(self._opened(OFFSET_INDEX + index_suffix), base_offset)

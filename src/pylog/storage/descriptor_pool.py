@@ -1,6 +1,6 @@
 """Limits the open files of this process: closes those that are idle; their next use reopens them.
 
-A partition that is written and read has seven files open, and a process may have 1,024. So this
+A partition that is written and read has up to nine files open, and a process may have 1,024. So this
 pool lists the files that stay open long (``close_when_idle``). If more of them are open than three
 quarters of the limit, or if the system refuses a descriptor, the pool closes some idle ones.
 

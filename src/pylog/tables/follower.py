@@ -25,6 +25,7 @@ from pylog.codec.batch import BatchView
 from pylog.codec.format import INT64_MAX
 from pylog.errors import Closed, CorruptRecord, CorruptSegment, FormatVersionError, OffsetOutOfRange, TopicNotFound
 from pylog.interrupts import own
+from pylog.limits import DECODE_RECORDS_MAX
 from pylog.model import Record, TopicPartition
 from pylog.partition.cleaner_checkpoint import read_cleaned
 from pylog.partition.commit_slots import CommitState
@@ -42,7 +43,6 @@ logger = logging.getLogger("pylog.tables")
 
 _FETCH_BYTES = 4 << 20  # RocksDB takes many changes at once faster, and a hot key costs one change
 _DECODED_BYTES = 8 << 20  # of compressed batches, before the store gets them: limits the memory
-_DECODE_RECORDS_MAX = 4_096  # in one call: limits the memory that a hostile batch of few bytes can take
 _VALUE_BYTES = 4_096
 _ATTEMPTS_MAX = 5
 _KEY = itemgetter(4)
@@ -189,7 +189,7 @@ class Follower:
                 size_bytes += decoder.size_bytes
                 if view.header.base_offset < start:
                     decoder.skip_to(start)
-                while records := decoder.take(_DECODE_RECORDS_MAX):
+                while records := decoder.take(DECODE_RECORDS_MAX):
                     keys = [*map(_KEY, records)]
                     newest.update(zip(keys, records, strict=True))
                     self.records += len(records)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 
 from pylog.cleaner.report import PartitionMaintenance
+from pylog.cleaner.retention import NOT_DUE
 from pylog.cleaner.step import Target
 from pylog.errors import LogLocked, PylogError
 from pylog.interrupts import own, suppress
@@ -36,7 +37,6 @@ logger = logging.getLogger("pylog.transaction")
 EXPIRY = "expiry"
 BY_AGE = "transactional_id_expiration_ms"
 TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 86_400_000
-NOT_DUE = "not due"
 
 
 def expire(manager: LogManager, target: Target) -> PartitionMaintenance:

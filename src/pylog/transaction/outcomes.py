@@ -66,21 +66,14 @@ class Outcomes:
             return state.outcome
         return self._of_table(producer_id, epoch, is_live=directory.is_alive(state.owner), is_last=True)
 
-    def settle(self, partition: PartitionLog) -> bool:
-        """Write the markers that are missing in the partition, of transactions that are over.
-
-        Returns whether a transaction is still open.
-        """
-        is_open = False
+    def settle(self, partition: PartitionLog) -> None:
+        """Write the markers that are missing in the partition, of transactions that are over."""
         for producer_id, epoch, _ in partition.open_transactions(PATIENCE_MS):
             outcome = self.outcome(producer_id, epoch)
-            if outcome is Outcome.UNDECIDED:
-                is_open = True
-            else:
+            if outcome is not Outcome.UNDECIDED:
                 partition.append_marker(
                     producer_id, epoch, committed=outcome is Outcome.COMMITTED, timeout_ms=PATIENCE_MS
                 )
-        return is_open
 
     def _of_table(self, producer_id: int, epoch: int, *, is_live: bool, is_last: bool) -> Outcome:
         """By the table. ``is_live``: its owner may still decide. ``is_last``: of its id's transactions, as far as is known."""

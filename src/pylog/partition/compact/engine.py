@@ -56,7 +56,7 @@ def compact(log: PartitionLog, options: CompactionOptions | None = None) -> Comp
         lock = directory.filesystem.lock(f"{directory.path}/{CLEANER_LOCK}")
         try:
             if not lock.try_acquire():
-                return CompactionReport(0, 0, skipped=(IS_BUSY,))
+                return CompactionReport(0, skipped=(IS_BUSY,))
             if not lock.is_in_place():
                 raise directory.gone()
             return _compacted(log, writer, options or CompactionOptions())
@@ -134,7 +134,7 @@ class _Compaction:
         found = _plan(directory, state, before_this.first_dirty, self._options)
         skipped = [found.reason] if found.reason else []
         if not found.dirty:
-            return CompactionReport(found.first_dirty, found.first_dirty, skipped=(*skipped, "nothing is dirty"))
+            return CompactionReport(found.first_dirty, skipped=(*skipped, "nothing is dirty"))
         for segment in found.segments:
             self._writer.copy_if_sync_failed(segment.base, DEFAULT_TIMEOUT_MS)
         # What was never closed was never compacted, also if the checkpoint is lost.
@@ -154,8 +154,7 @@ class _Compaction:
                 break  # others have deleted the rest
             part = found._replace(first_dirty=max(end, segments[0].base), segments=segments)
         return CompactionReport(
-            found.first_dirty, found.end, before, counts.bytes_after, counts.kept, dropped,
-            len(found.segments), counts.segments_after, passes, tuple(skipped),
+            found.end, before, counts.bytes_after, counts.kept, dropped, counts.segments_after, passes, tuple(skipped)
         )  # fmt: skip
 
     def _write(self, cleaned: CleanerCheckpoint) -> None:

@@ -109,7 +109,7 @@ class _Erasure:
         self._read = 0
 
     def run(self) -> ErasedPartition:
-        log, directory = self._log, self._directory
+        directory = self._directory
         state = self._free_leftovers()
         try:
             report = self._erase(state)
@@ -120,7 +120,7 @@ class _Erasure:
         directory.filesystem.sync_directory(directory.path)
         if self._unread is not None:
             raise self._unread
-        return report._replace(topic=log.topic, partition=log.number, segments_read=self._read)
+        return report._replace(segments_read=self._read)
 
     def _free_leftovers(self) -> CommitState:
         """Remove what others have retired, or a crash has left, if it may hold records. Finishes a swap first."""

@@ -31,13 +31,11 @@ class CompactionReport(NamedTuple):
     ``skipped``: why nothing, or not all, was cleaned; empty if all that is closed, durable and old enough was.
     """
 
-    cleaned_from: int
     cleaned_to: int
     bytes_before: int = 0
     bytes_after: int = 0
     records_kept: int = 0
     records_dropped: int = 0
-    segments_before: int = 0
     segments_after: int = 0
     passes: int = 0
     skipped: tuple[str, ...] = ()

@@ -49,7 +49,7 @@ logger = logging.getLogger("pylog.partition")
 
 T = TypeVar("T")
 
-LOG_APPEND_TIME = "LogAppendTime"
+_STAMPED = "LogAppendTime"  # of ``message_timestamp_type``
 _COORDINATOR_EPOCH = 0  # there is no coordinator
 _LAST_END_OFFSET = INT64_MAX - MAX_RELATIVE_OFFSET
 _OTHER_TIMES = CONTROL_BIT | LOG_APPEND_TIME_BIT  # the records do not have the producer's times
@@ -109,7 +109,7 @@ class PartitionWriter:
             raise grant.forked()
         state, segment = self._end.current(grant)
         settings = grant.settings or grant.read_settings()
-        append_time = self._now_ms() if settings.message_timestamp_type == LOG_APPEND_TIME else None
+        append_time = self._now_ms() if settings.message_timestamp_type == _STAMPED else None
         header = stamp(batch, state.log_end_offset, state.leader_epoch, append_time)
         attributes = header.attributes
         is_control = attributes & CONTROL_BIT
@@ -301,7 +301,7 @@ class PartitionWriter:
                 raise
             logger.warning("%s; deleting records all the same, to make room", error)
 
-    # For durability.py, partition.py and compact/
+    # For durability.py, compact/ and backups
 
     def change_segments(self, work: Callable[[Grant, CommitState], T], timeout_ms: int) -> T:
         """Call ``work``, which changes closed segments, with the lock and the published state; returns its result."""
