@@ -160,6 +160,10 @@ def test_no_exception_is_lost_in_what_python_runs_when_an_object_is_freed() -> N
         if isinstance(item, type) and item.__module__ == name and "__del__" in vars(item)
     ]
     assert found == ["pylog.storage.descriptors.PythonDescriptor"]
+    callbacks = re.compile("weakref.*(Weak(Set|KeyDictionary|ValueDictionary)|finalize)")
+    assert [str(path) for path in Path(pylog.__file__).parent.rglob("*.py") if callbacks.search(path.read_text())] == [
+        str(Path(pylog.__file__).parent / "interrupts.py")  # whose docstring names one
+    ]
 
 
 def test_what_a_hook_of_the_simulated_machine_raises_is_an_answer_of_the_system() -> None:

@@ -228,6 +228,13 @@ def test_what_may_have_been_meant_is_said_of_an_option_that_no_producer_has(log:
         Producer(log, **{option: 5})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["", "a b", "..", "x" * 250])
+def test_no_one_subscribes_to_what_is_no_topic_name(tmp_log_dir: Path, name: str) -> None:
+    for group in (None, "g"):
+        with Log(tmp_log_dir) as log, Consumer(log, group_id=group) as consumer, pytest.raises(InvalidTopicName):
+            consumer.subscribe(["t", name])
+
+
 @pytest.mark.parametrize(
     ("option", "hint"),
     [

@@ -75,6 +75,16 @@ def test_what_a_known_member_has_now_is_what_counts() -> None:
         assert decoder.decode(encode_group(Group(1, "range", {now.id: now}))).members == {now.id: now}
 
 
+def test_members_that_did_not_change_are_not_built_again() -> None:
+    decoder = GroupDecoder()
+    one, two = (Member(str(number) * 32, "", "", "h", 1, number, 0, 1, 1) for number in (1, 2))
+    first = decoder.decode(encode_group(Group(1, "range", {m.id: m for m in (one, two)})))
+    two = two._replace(owned=frozenset({TopicPartition("t", 0)}))
+    second = decoder.decode(encode_group(Group(2, "range", {m.id: m for m in (one, two)})))
+    assert second.members == {m.id: m for m in (one, two)}
+    assert second.members[one.id] is first.members[one.id]
+
+
 def test_members_of_one_process_decode_a_state_once(tmp_path: Path) -> None:
     writer, one, other, elsewhere = opened(tmp_path), opened(tmp_path), opened(tmp_path), opened(tmp_path, BOOT + 1)
     for generation in range(4):

@@ -43,6 +43,25 @@ def while_held(log: Log, work: Callable[[], object]) -> None:
     holder.close()
 
 
+def test_a_member_counts_as_alive_while_it_waits_to_commit(log: Log) -> None:
+    fill(log, 1)
+    one = member(log, default_api_timeout_ms=1_000)
+    settle(one)
+    membership, beats = one._group.membership, []  # type: ignore[union-attr]
+    heartbeats = membership._heartbeats
+    assert heartbeats is not None
+
+    def wait() -> None:
+        before = heartbeats.all()[membership._cell]
+        with pytest.raises(LogLocked):
+            one.commit({place(0): 1})
+        beats.append(heartbeats.all()[membership._cell] - before)
+
+    while_held(log, wait)
+    assert beats[0] > 100  # once in each pause of 2 ms
+    one.close()
+
+
 def test_a_poll_reads_on_and_hands_over_later(log: Log) -> None:
     fill(log, 3)
     one = member(log)

@@ -38,7 +38,7 @@ from pylog.transaction.state_file import SLOT_BYTES, StateFile
 from pylog.transaction.table import TransactionTable
 from pylog.transaction.unfinished import FINISHED_AT_ONCE, UNFINISHED_MAX
 from tests.system import fail
-from tests.transaction.stage import ROOT, Owner, Stage
+from tests.transaction.stage import ROOT, Owner, Stage, values_of
 from tests.transaction.test_losses import kill_at
 from tests.transaction.test_producer import each, refused
 
@@ -402,6 +402,34 @@ def test_a_take_over_does_not_need_every_partition(
     assert [said in text for text in told] == [True] * bool(said)
 
 
+@pytest.mark.parametrize("is_reader", [False, True])
+def test_a_child_forked_while_its_parent_decides_for_another_publishes_nothing(
+    monkeypatch: pytest.MonkeyPatch, is_reader: bool
+) -> None:
+    stage = Stage()
+    stage.owner(timeout_ms=1_000).begin(BOTH)
+    stage.machine.seconds += LATE_S
+    with stage.machine.process().open_log(ROOT) as log:
+        outcomes, settled_commit_of = log.manager.part(Outcomes), TransactionTable.settled_commit_of
+        filesystem = outcomes._filesystem
+        process_id = filesystem.process_id()
+
+        def fork(*arguments: object) -> object:
+            monkeypatch.setattr(type(filesystem), "process_id", lambda _: process_id + 1)
+            return settled_commit_of(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(TransactionTable, "settled_commit_of", fork)
+        monkeypatch.setattr(StateFile, "publish", lambda *_: fail(AssertionError("published")))
+        with pytest.raises(ForkedHandle) as caught:
+            values_of(log, 0) if is_reader else log.abort_transaction("app")
+        assert str(caught.value) == (
+            f"{DIRECTORY}/lock was held by this thread when a signal handler forked; the parent process continues with it, "
+            "the child must not"
+        )
+        assert caught.value.facts == {"path": f"{DIRECTORY}/lock", "transactional_id": "app"}
+        monkeypatch.undo()
+
+
 def test_a_forked_child_has_neither_the_id_nor_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if this process were the child: what it inherits of its parent must not publish."""
     stage = Stage()
@@ -422,6 +450,7 @@ def test_a_forked_child_has_neither_the_id_nor_its_state(monkeypatch: pytest.Mon
     file._close_in_child()
     with pytest.raises((StorageError, ValueError)):
         file.publish(state)
+    file.close()
     with monkeypatch.context() as in_child:
         in_child.setattr(live, "_process_id", parent)
         with pytest.raises(ForkedHandle, match="the transactional id 'app' is the parent process's"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from pylog.group.admin import GroupAdmin
 from pylog.group.truncation import next_offset
@@ -30,7 +29,7 @@ class Consumption:
 
     def __init__(self, manager: LogManager) -> None:
         self._groups = manager.part(GroupAdmin)
-        self._durable_groups: WeakKeyDictionary[PartitionLog, list[str]] = WeakKeyDictionary()
+        self._durable_groups: dict[tuple[str, int], list[str]] = {}  # by topic id and number of the partition
 
     def is_still_consumed(self, partition: PartitionLog, offset: int) -> bool:
         """Whether every group has committed up to ``offset``, as the last call of ``consumed`` with ``durably`` found.
@@ -38,7 +37,10 @@ class Consumption:
         Takes no lock of another process, so that newer commits may not be durable: a group that has come
         since then has not consumed anything, for it could lose them.
         """
-        known, now = self._durable_groups.get(partition, ()), self.consumed(partition, durably=False)
+        known, now = (
+            self._durable_groups.get((partition.topic_id, partition.number), ()),
+            self.consumed(partition, durably=False),
+        )
         return offset <= now.offset and set(now.groups).issubset(known)
 
     def consumed(self, partition: PartitionLog, *, durably: bool) -> Consumed:
@@ -57,5 +59,5 @@ class Consumption:
                 least = Consumed(min(offset, least.offset), f"group {group!r}")
         if durably and least.offset:
             self._groups.offsets.make_durable()
-            self._durable_groups[partition] = groups
+            self._durable_groups[partition.topic_id, partition.number] = groups
         return least._replace(groups=groups)

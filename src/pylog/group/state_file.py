@@ -20,7 +20,6 @@ import re
 from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
 
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT64_MAX
@@ -29,7 +28,7 @@ from pylog.group.assignor import ASSIGNORS
 from pylog.group.directory import MEMBER_ID_BYTES
 from pylog.group.liveness import CELLS_MAX
 from pylog.group.state import Group, GroupTopic, Member
-from pylog.interrupts import own
+from pylog.interrupts import WeakSet, own
 from pylog.model import TopicPartition
 from pylog.storage import SEQUENCES, AppendableFile, ReadableFile, latest_slot
 
@@ -81,7 +80,7 @@ class StateFile:
         self._raw = b""
         self._slot: Slot | None = None
         self._group = Group()
-        self._decoder = _DECODERS.setdefault(file.path, GroupDecoder())
+        self._decoder = _decoder_of(file.path)
 
     def raw(self) -> bytes:
         """Return the raw slots, which differ after each publication."""
@@ -182,10 +181,11 @@ class GroupDecoder:
     """Decodes successive states. A state is decoded once for all members of the group in this
     process; of the next one, unchanged members are not checked and built again.
 
-    Threads share it. Its answers depend on the bytes alone, so it may also serve another file.
+    Threads share it. It compares what it is given with what it keeps, so it may serve other files, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path: str = "") -> None:
+        self.path = path
         self._last: tuple[bytes | None, Group, _KnownMembers] = None, Group(), {}
 
     def decode(self, data: bytes) -> Group:
@@ -215,7 +215,15 @@ class GroupDecoder:
         return group
 
 
-_DECODERS: WeakValueDictionary[str, GroupDecoder] = WeakValueDictionary()  # by path, of the files that are open
+_DECODERS: WeakSet[GroupDecoder] = WeakSet()  # of the files that are open
+
+
+def _decoder_of(path: str) -> GroupDecoder:
+    decoder = next((known for known in _DECODERS if known.path == path), None)
+    if decoder is None:
+        decoder = GroupDecoder(path)
+        _DECODERS.add(decoder)
+    return decoder
 
 
 def _known_or_built(item: Mapping[str, Any], known: _KnownMembers) -> Member:

@@ -96,7 +96,7 @@ class LogManager:
         )  # fmt: skip
         self.filesystem = opened.filesystem
         self._catalog: Catalog | KafkaCatalog = opened.catalog
-        self._known = KnownTopics(opened.catalog)
+        self._known = KnownTopics(opened.catalog, self.clock)
         self.is_kafka_directory = isinstance(opened.catalog, KafkaCatalog)
         self._require_slots_version: Callable[[str], object] = (
             bool if isinstance(opened.catalog, KafkaCatalog) else opened.catalog.require_slots_version

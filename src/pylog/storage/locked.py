@@ -73,7 +73,7 @@ def holding(
             )
         return work()
     except own(Exception) as error:
-        if filesystem.process_id() != holder:
+        if filesystem.process_id() != holder and not isinstance(error, ForkedHandle):
             raise ForkedHandle(
                 f"this thread held {path} when a signal handler forked; the parent process continues, and in the child "
                 f"the work failed: {error}",
