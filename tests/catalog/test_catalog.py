@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
@@ -17,6 +18,7 @@ import pytest
 
 from pylog.catalog import KafkaCatalog, Layout, TopicConfig, TopicDescription, check_topic_name
 from pylog.catalog.layout import parse_partition
+from pylog.consumer import Consumer
 from pylog.errors import (
     ConfigError,
     CorruptSegment,
@@ -39,7 +41,7 @@ from pylog.storage import LOCK_KIND, OsFileSystem
 from tests.catalog.hostile_names import hostile_names
 from tests.partition.logs import ManualClock, one, snapshot_of, topic_of, values
 from tests.storage.filesystems import Faulty, Network, StandIn, nothing
-from tests.system import fail
+from tests.system import fail, names_of_open_files
 
 LEGAL = set(string.ascii_letters + string.digits + "._-")
 
@@ -564,6 +566,45 @@ def test_a_topics_file_of_another_shape_is_a_typed_error(tmp_log_dir: Path, cont
         (tmp_log_dir / ".pylog" / "topics" / "t.json").write_text(json.dumps(content))
         with pytest.raises(CorruptSegment):
             log.describe_topic("t")
+
+
+def deleted_files(directory: Path) -> list[str]:
+    """The files of this directory that this process has open, and that have no name any more."""
+    gc.collect()
+    return [path for path in names_of_open_files() if path.startswith(str(directory)) and path.endswith(" (deleted)")]
+
+
+@pytest.mark.parametrize("user", ["producer", "consumer", "member", "assigned"])
+def test_files_of_topics_that_another_process_deletes_are_closed(tmp_log_dir: Path, user: str) -> None:
+    with Log(tmp_log_dir, clock=ManualClock()) as log, Log(tmp_log_dir) as other, Producer(other, acks=1) as sending:
+        other.create_topic("stays")
+        stays = TopicPartition("stays", 0)
+        producer = Producer(log, acks=1)
+        consumer = Consumer(log, group_id="g" if user == "member" else None, auto_offset_reset="earliest")
+        for number in range(10):
+            name = f"t{number}"
+            other.create_topic(name, partitions=3)
+            log.clock.sleep(1)
+            sender = producer if user == "producer" else sending
+            for partition in range(3):
+                sender.send(name, b"v", partition=partition).result()
+            if user == "assigned":
+                consumer.assign([stays, *(TopicPartition(name, partition) for partition in range(3))])
+            elif user != "producer":
+                consumer.subscribe(["stays", name])
+            for _ in range(5 if user != "producer" else 0):
+                consumer.poll(0)
+            other.delete_topic(name)
+            if number % 2:
+                other.create_topic(name, partitions=3)
+        log.clock.sleep(1)
+        if user == "producer":
+            producer.send("stays", b"v").result()
+        else:
+            consumer.poll(0)
+        assert deleted_files(tmp_log_dir) == []
+        producer.close()
+        consumer.close()
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,9 @@ class FakeLog:
         """Partition 0 of a topic, for short."""
         return self.partition(name, 0)
 
+    def drop_gone(self) -> None:
+        """A fake log keeps nothing."""
+
     def catalog_version(self) -> int:
         if self.closed:
             raise Closed("the log has been closed")

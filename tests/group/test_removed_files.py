@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,11 @@ import pytest
 
 from pylog import Consumer, Log
 from pylog.errors import PylogError, StorageError
+from pylog.group.admin import GroupAdmin
 from pylog.group.liveness import TICK_S
+from pylog.group.lock import read_group
 from pylog.group.state import Group
+from pylog.group.state_file import SLOTS_BYTES
 from pylog.testing import ManualClock
 from tests.group.consumers import member, settle
 from tests.storage.filesystems import Faulty, io_error, nothing
@@ -33,6 +37,35 @@ def test_a_group_may_be_deleted_before_a_member_finds_out_that_it_was_expelled(
     getattr(one, call)()
     assert len(timed_log.groups()) == (call == "poll")
     one.close()
+
+
+def flip(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:SLOTS_BYTES] + bytes(byte ^ 1 for byte in data[SLOTS_BYTES:]))
+
+
+@pytest.mark.parametrize(
+    "damage", [flip, lambda path: os.truncate(path, SLOTS_BYTES), lambda path: os.truncate(path, 0)]
+)
+def test_members_join_again_if_the_groups_state_is_damaged(
+    timed_log: Log, clock: ManualClock, damage: Callable[[Path], None]
+) -> None:
+    timed_log.create_topic("t", partitions=4)
+    members = [member(timed_log), member(timed_log)]
+    settle(*members)
+    directory = timed_log.manager.part(GroupAdmin).directory("g")
+    before = set(read_group(directory).members)
+    damage(timed_log.path / ".pylog" / "groups" / "g" / "state")
+    assert not read_group(directory).members
+    for _ in range(2 * len(members)):
+        clock.advance(TICK_S)
+        assert all(one.poll(0) == [] for one in members)
+    after = read_group(directory)
+    assert after.members.keys().isdisjoint(before)
+    assert (len(after.members), after.is_settled) == (2, True)
+    assert [len(some) for some in settle(*members)] == [2, 2]
+    for one in members:
+        one.close()
 
 
 def test_a_group_whose_files_go_while_one_joins_is_told_of_and_joined_later(log: Log) -> None:

@@ -188,6 +188,9 @@ class FakeLog:
             self.create_topic(name)
         return self.describe_topic(name)
 
+    def drop_gone(self) -> None:
+        """A fake log keeps nothing."""
+
     def catalog_version(self) -> int:
         return self.version
 

@@ -145,6 +145,7 @@ class Assignment:
                 if self._log.catalog_version() == version:
                     raise
                 continue  # deleted between two looks: look again
+            self._log.drop_gone()
             self._catalog_version = version
 
     def close(self, *, failed: bool, timeout_s: float | None = None) -> None:

@@ -234,6 +234,7 @@ class Membership:
             self._absence.restart()  # after such a pause this member can't know that others were silent
         self._next_tick_s = now_s + TICK_S
         heartbeats.beat(self._cell)
+        self._files.state.forget()
         group = self.look()
         if len(group.members) < 2:
             return

@@ -77,7 +77,7 @@ class StateFile:
     def __init__(self, file: ReadableFile | AppendableFile, boot: int) -> None:
         self._file = file
         self._boot = boot
-        self._raw = b""
+        self._raw: bytes | None = None  # the slots that the next two belong to
         self._slot: Slot | None = None
         self._group = Group()
         self._decoder = _decoder_of(file.path)
@@ -89,7 +89,11 @@ class StateFile:
     @property
     def known(self) -> bytes:
         """The raw slots at the last read."""
-        return self._raw
+        return self._raw or b""
+
+    def forget(self) -> None:
+        """Let the next ``read`` look at the state itself, also if the slots have not changed: it may be damaged."""
+        self._raw = None
 
     def read(self) -> Group:
         """Read the published group. A damaged one, or one of another boot, has no members.
@@ -135,7 +139,7 @@ class StateFile:
         slot = Slot(sequence, self._boot, position, len(data), crc32c(data), group.generation)
         self._file.pwrite(data, position)
         at = SLOT_BYTES * (sequence & 1)
-        self._raw = b""
+        self._raw = None
         self._file.pwrite(slot.encode(), at)
         self._slot, self._group = slot, group
         self._raw = self.raw()

@@ -44,6 +44,9 @@ class OpenedLog(Protocol):
     def describe_topic(self, name: str) -> TopicDescription:
         """``TopicNotFound``."""
 
+    def drop_gone(self) -> None:
+        """Let go of partitions whose topics are gone. Called after the catalog's version has changed."""
+
 
 class ProducerPartition(Protocol):
     """What a producer uses of a partition."""

@@ -24,7 +24,7 @@ from pylog.catalog.changes import Commit
 from pylog.catalog.settings import LogSettings, read_settings, write_settings
 from pylog.checks import refuse_records
 from pylog.clock import Clock, SystemClock
-from pylog.errors import Closed, ReadOnlyLog, TopicChanged, TopicExists, TopicNotFound
+from pylog.errors import Closed, PylogError, ReadOnlyLog, TopicChanged, TopicExists, TopicNotFound
 from pylog.interrupts import WeakSet, own, suppress
 from pylog.manager.changes import changes_of
 from pylog.manager.known_topics import KnownTopics
@@ -156,6 +156,21 @@ class LogManager:
             closing = [self._partitions.pop(key) for key in list(self._partitions) if key.topic == name]
         for partition in closing:  # without the mutex: close waits for appends, which ask for the settings
             partition.close()
+
+    def drop_gone(self) -> None:
+        """Let go of the partitions of topics that other processes have deleted, or given other partitions: their
+        files close when nobody uses them any more. Called after the catalog's version has changed."""
+        with self._mutex:
+            for name in {key.topic for key in self._partitions}:
+                try:
+                    topic_id = self._known.describe(name).id
+                except own(TopicNotFound):
+                    topic_id = ""
+                except own(PylogError):  # its users get it
+                    continue
+                for key in [key for key in self._partitions if key.topic == name]:
+                    if self._partitions[key].topic_id != topic_id:
+                        del self._partitions[key]
 
     def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicDescription:
         """See ``Log.alter_topic``."""

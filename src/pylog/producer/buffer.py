@@ -14,12 +14,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from pylog.codec import RecordEncoder
+from pylog.codec.format import POSITIVE
 from pylog.errors import BufferTimeout, TopicChanged, TopicNotFound
 from pylog.interrupts import own
 from pylog.model import TopicPartition
 from pylog.producer.batch import APPENDED, NO_IDENTITY, OPEN, SETTLED, Driver, ProducerBatch
 from pylog.producer.buffer_pool import BufferPool
-from pylog.producer.partitioner import Choice, KeyHash
+from pylog.producer.config import key_bytes
+from pylog.producer.partitioner import UNHASHABLE, Choice, KeyHash
 from pylog.turn import NOT_MINE, Turn, is_mine, seconds_to_wait
 
 if TYPE_CHECKING:
@@ -82,6 +84,16 @@ class TopicBuffers:
         self.needs_keys = False  # it is compacted: see keys.py
         self.max_message_bytes = 0
         self.batch_bytes = 0  # the limit of an open batch; less if memory is short
+
+    def choose(self, key: Any, count: int) -> int:
+        """The partition, one of ``count``, that the partitioner chooses for a record."""
+        key_hash = self.key_hash
+        if key is None or key_hash is None:
+            return self.choice.choose(key, count)
+        try:
+            return (key_hash(key) & POSITIVE) % count
+        except own(*UNHASHABLE):
+            return (key_hash(key_bytes(key)) & POSITIVE) % count
 
 
 class PartitionBuffer:
@@ -180,6 +192,20 @@ class PartitionBuffer:
             )  # fmt: skip
         self.partition = partition
         return partition
+
+    def drop_partition(self) -> None:
+        """Let go of the partition, of a topic that has other buffers or none, unless something waits for it."""
+        turn = self.writing
+        if turn.is_mine():  # in a signal handler or a callback
+            return
+        try:
+            if turn.take(False) and not self.pending_callbacks:
+                self.partition = None
+        finally:
+            try:  # see turn.py
+                turn.leave()
+            except own(NOT_MINE):
+                pass
 
     def finish_in_flight(self) -> None:
         """Move the batch in flight to those that wait for acknowledgement and callbacks."""

@@ -216,7 +216,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         append = batch.append  # Python 3.11 is slow to call an attribute that is not a method
         delivery = append(Delivery, batch, timestamp_ms, key, value, headers)
         if delivery is None:
-            delivery = self._append(buffer, timestamp_ms, key, value, headers)
+            delivery = self._append(buffer, timestamp_ms, key, value, headers, is_chosen=partition is None)
         if self._has_more_to_do:
             self._bulk.do_more((delivery,), (delivery.batch,))
         return delivery

@@ -45,9 +45,9 @@ class TableSender:
 
     def send(self, name: str, pieces: Iterator[Rows]) -> Deliveries:
         """Send all rows up to the first refused one; the error's fact ``index`` is its place."""
-        self._topics.find(name)
         deliveries = JoinedDeliveries()
         try:
+            self._topics.find(name)  # also if there is no row
             for rows in pieces:
                 now_ms = self._now_ms()
                 for run in _runs(rows):
@@ -73,20 +73,20 @@ class TableSender:
 
     def _send_rows(self, topic: TopicBuffers, rows: Rows, run: _Run, now_ms: int) -> Deliveries:
         sent: list[Delivery] = []
-        choose, buffer_of, append = self._bulk.choose, self._topics.buffer, self._accumulator.append
+        choose, buffer_of, append = topic.choose, self._topics.buffer, self._accumulator.append
         some = slice(run.start, run.stop)
         columns = (repeat(None) if column is None else column[some] for column in rows[1:])
         try:
             for value, key, partition, time_ms, headers in zip(rows.values[some], *columns, strict=False):
                 buffer = topic.only if partition is None else buffer_of(topic, partition)
                 if buffer is None:
-                    buffer = topic.buffers[choose(topic, key, len(topic.buffers))]
+                    buffer = topic.buffers[choose(key, len(topic.buffers))]
                 if time_ms is None:
                     time_ms = now_ms  # noqa: PLW2901 - of this row, and of no other
                 batch = buffer.open
                 delivery = batch.append(Delivery, batch, time_ms, key, value, headers or ())
                 if delivery is None:
-                    delivery = append(buffer, time_ms, key, value, headers or ())
+                    delivery = append(buffer, time_ms, key, value, headers or (), is_chosen=partition is None)
                 sent.append(delivery)
         except own(PylogError) as error:
             error.facts["index"] = len(sent)

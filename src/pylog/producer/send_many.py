@@ -16,17 +16,16 @@ from typing import Any
 from pylog.checks import copy_of_buffer
 from pylog.codec import RecordEncoder, choose_partitions, count_plain, group_by_partition, pick, pick_times
 from pylog.codec.faults import unusable_timestamp
-from pylog.codec.format import POSITIVE
 from pylog.errors import InvalidRecord, PylogError
 from pylog.interrupts import own
 from pylog.producer.accumulator import Accumulator
 from pylog.producer.batch import UNNUMBERED, ProducerBatch, Sequences
 from pylog.producer.buffer import NO_BATCH, PartitionBuffer, TopicBuffers, interrupted
-from pylog.producer.config import ProducerConfig, Serializer, key_bytes, serialized
+from pylog.producer.config import ProducerConfig, Serializer, serialized
 from pylog.producer.deliveries import Deliveries, Runs, SpreadDeliveries
 from pylog.producer.delivery import Delivery
 from pylog.producer.keys import require_keys
-from pylog.producer.partitioner import KINDS, UNHASHABLE, Sticky
+from pylog.producer.partitioner import KINDS, Sticky
 from pylog.producer.sender import Sender
 from pylog.producer.topic_cache import TopicCache
 
@@ -125,16 +124,6 @@ class BulkSender:
             raise request.refusal
         return deliveries
 
-    def choose(self, topic: TopicBuffers, key: Any, count: int) -> int:
-        """The partition, one of ``count``, that the partitioner chooses for a record."""
-        key_hash = topic.key_hash
-        if key is None or key_hash is None:
-            return topic.choice.choose(key, count)
-        try:
-            return (key_hash(key) & POSITIVE) % count
-        except own(*UNHASHABLE):
-            return (key_hash(key_bytes(key)) & POSITIVE) % count
-
     def _serialized(
         self, request: BulkRequest, field: str, serializer: Serializer | None, items: Sequence[Any]
     ) -> Sequence[Any]:
@@ -197,13 +186,11 @@ class BulkSender:
             if kind is None:
                 all_named = repeat(None) if request.partitions is None else request.partitions
                 for place, (key, named) in enumerate(zip(keys, all_named, strict=False)):
-                    chosen = (
-                        self.choose(topic, key, count) if named is None else self._topics.buffer(topic, named).number
-                    )
+                    chosen = topic.choose(key, count) if named is None else self._topics.buffer(topic, named).number
                     partitions[place] = chosen
                 return partitions
             while (place := choose_partitions(kind, keys, place, partitions, count, keyless)) < len(keys):
-                partitions[place] = self.choose(topic, keys[place], count)
+                partitions[place] = topic.choose(keys[place], count)
                 if keys[place] is None:
                     keyless = partitions[place]  # until its batch closes, which is after these records are sent
                 place += 1

@@ -1,14 +1,15 @@
 """The topics a producer has sent to: their buffers, and the settings that shape a batch.
 
-A topic is looked up once. Later, a new batch only compares the catalog's version, and reads again
-what changed: partitions, settings, or a topic deleted or created again under the same name.
+A topic is looked up once. Later, a new batch, and a bulk send, only compare the catalog's version,
+and read again what changed: partitions, settings, or a topic deleted or created again under the
+same name. A partition that was chosen among others is chosen again.
 """
 
 from __future__ import annotations
 
 import threading  # two threads may send to a new topic at once
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pylog.codec.compression import codec_id, compress
 from pylog.errors import (
@@ -71,19 +72,19 @@ class TopicCache:
         self._look_again_s = 0.0
 
     def find(self, name: str) -> TopicBuffers:
-        """The buffers of a topic. ``Closed``, ``TopicNotFound``, or ``ConfigError`` (other hash)."""
+        """The buffers of a topic as of 10 ms ago at most. ``Closed``, ``TopicNotFound``, or
+        ``ConfigError`` (other hash)."""
         if is_mine(self._lock) and name not in self.known:
             raise BufferTimeout(
                 f"{name} was sent to by a signal handler while the thread it interrupted looked for a topic; nothing was "
                 "appended, send again when that is over",
                 topic=name,
             )
+        self._look(self._log.clock.monotonic())
         with self._lock:
             if self.is_closed:
                 raise self.refusal()
             if name not in self.known:
-                if not self.known:
-                    self._version = self._log.catalog_version()
                 self.known[name] = self._read(name, None)
             return self.known[name]
 
@@ -110,6 +111,11 @@ class TopicCache:
                 with buffer.lock:  # a thread that was about to open a batch has opened it
                     pass
 
+    def _look(self, now_s: float) -> None:
+        if now_s >= self._look_again_s:
+            self._look_again_s = now_s + _LOOK_EVERY_S
+            self.refresh()
+
     def refresh(self) -> None:
         """Read the known topics again if the catalog has changed."""
         version = self._log.catalog_version()
@@ -117,6 +123,7 @@ class TopicCache:
             return
         with self._lock:
             self._read_again()
+            self._log.drop_gone()
             self._version = version
 
     def _read_again(self) -> None:
@@ -125,20 +132,33 @@ class TopicCache:
                 self.known[name] = self._read(name, topic)
             except own(TopicNotFound, ReadOnlyTopic, ConfigError):  # the next send to it asks again and raises this
                 self.known.pop(name, None)
+            if self.known.get(name) is not topic:
+                for buffer in topic.buffers:
+                    buffer.drop_partition()
 
-    def current(self, buffer: PartitionBuffer, now_s: float) -> PartitionBuffer:
-        """The buffer after a refresh: the same one, unless its topic was deleted and created again."""
-        if now_s >= self._look_again_s or buffer.topic.is_stale:
-            buffer.topic.is_stale = False
+    def current(
+        self, buffer: PartitionBuffer, now_s: float, key: Any = None, *, is_chosen: bool = False
+    ) -> PartitionBuffer:
+        """The buffer after a refresh: the same one, unless its topic was deleted and created again.
+
+        ``is_chosen``: the partitioner chose it for ``key``. If the topic has other partitions now, it chooses again.
+        """
+        topic, name, number = buffer.topic, buffer.topic.name, buffer.number
+        count = len(topic.buffers)
+        if now_s >= self._look_again_s or topic.is_stale:
+            topic.is_stale = False
             self._look_again_s = now_s + _LOOK_EVERY_S
             self.refresh()
-        name, number = buffer.topic.name, buffer.number
-        if self.known.get(name) is buffer.topic:
+        found = self.known.get(name)
+        if found is topic and (len(topic.buffers) == count or not is_chosen):
             return buffer
-        found = self.find(name)
-        if buffer.topic.id in found.earlier_ids:  # the partition was chosen among those before
-            raise TopicChanged.since(name)
+        if found is not topic:
+            found = self.find(name)
+            if topic.id in found.earlier_ids:  # the records before are to be sent again first
+                raise TopicChanged.since(name)
         buffers = found.buffers
+        if is_chosen:
+            number = found.choose(key, len(buffers))
         if number < len(buffers):
             return buffers[number]
         raise InvalidPartition(

@@ -141,6 +141,9 @@ class StagedLog:
     def require_writable(self) -> None:
         self._log.require_writable()
 
+    def drop_gone(self) -> None:
+        """Nothing is kept."""
+
     def catalog_version(self) -> int:
         return self._log.catalog_version()
 
