@@ -20,6 +20,7 @@ from typing import Any
 import crc32c
 import pytest
 
+from pylog.catalog import Catalog
 from pylog.clock import SystemClock
 from pylog.consumer import Consumer
 from pylog.errors import (
@@ -35,6 +36,7 @@ from pylog.errors import (
     TopicNotFound,
 )
 from pylog.log import Log
+from pylog.manager.verification import segment_bytes
 from pylog.model import ProducerRecord, TopicPartition
 from pylog.producer import Producer
 from pylog.storage import OsFileSystem
@@ -670,6 +672,28 @@ def test_verify_names_a_directory_that_goes_while_it_is_checked(tmp_log_dir: Pat
     with Log(tmp_log_dir, filesystem=meddled) as log:
         log.create_topic("t")
         assert [(problem.topic, problem.kind) for problem in log.verify().problems] == [("t", "directory")]
+
+
+def test_verify_names_a_directory_that_goes_with_its_topics_file_damaged(tmp_log_dir: Path) -> None:
+    directory, file = tmp_log_dir / "t-0", tmp_log_dir / ".pylog/topics/t.json"
+    meddled = _MeddledWith(str(directory), 2, lambda: (shutil.rmtree(directory), file.write_text("{")))
+    with Log(tmp_log_dir, filesystem=meddled) as log:
+        log.create_topic("t")
+        assert [(problem.topic, problem.kind) for problem in log.verify().problems] == [("t", "directory")]
+
+
+def test_verify_takes_no_topic_that_goes_after_the_topics_were_listed_for_damage(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        monkeypatch.setattr(Catalog, "names", lambda _: ["gone", "t"])
+        report = log.verify()
+        assert (report.problems, report.partitions) == ([], 1)
+
+
+def test_the_bytes_of_a_directory_that_is_gone_are_none(tmp_path: Path) -> None:
+    assert segment_bytes(OsFileSystem(), str(tmp_path / "gone")) == 0
 
 
 def test_closing_a_log_writes_what_its_producers_hold(tmp_log_dir: Path) -> None:

@@ -471,3 +471,13 @@ def test_what_is_no_time_is_refused(log: Log) -> None:
         one.poll(0)
     with pytest.raises(ConfigError, match="default_api_timeout_ms"):
         Consumer(log, group_id="g", default_api_timeout_ms=-1)
+
+
+def test_a_member_that_was_assigned_partitions_by_hand_follows_the_catalog(log: Log) -> None:
+    with Consumer(log, group_id="g") as one:
+        one.assign([place(0)])
+        assert not one._assignment.changed()
+        log.create_topic("another")
+        assert one._assignment.changed()
+        one.poll(0)
+        assert not one._assignment.changed()

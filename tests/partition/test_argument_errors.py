@@ -94,6 +94,15 @@ def test_a_closed_partition_says_so(tmp_path: Path) -> None:
             call()
 
 
+def test_a_writer_that_another_thread_closes_before_its_turn_says_so(tmp_path: Path) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    partition.append(one("a"), acks=1)
+    writer = partition.log.writable()
+    partition.close()
+    with pytest.raises(Closed, match="t-0 has been closed"):
+        writer.roll(1_000)
+
+
 def test_settings_that_cannot_be_read_are_an_append_that_did_not_happen(directory: Path) -> None:
     open_partition(directory).close()
 

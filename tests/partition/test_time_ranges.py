@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
+from contextlib import closing
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from pylog.codec.format import HEADER_BYTES, INT64_MAX, INT64_MIN
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
 from pylog.partition.commit_slots import latest
-from pylog.segment import Seal, time_lookup
-from pylog.segment.seal import LEAST_EVERY_BYTES, decode, encode
+from pylog.segment import Seal, SegmentReader, time_lookup
+from pylog.segment.seal import LEAST_EVERY_BYTES, TIMES_EVERY, decode, encode
 from pylog.storage import OsFileSystem
 from tests.partition.logs import START_MS, file_of, one, open_partition, problems, spans
 
@@ -375,3 +376,21 @@ def test_no_record_is_left_out(tmp_path_factory: pytest.TempPathFactory, seed: i
             for first in rng.sample(range(32), 6):
                 life.check(first, first + rng.randrange(3))
             assert problems(life.directory) == []
+
+
+def test_what_is_known_of_the_headers_counts_only_up_to_the_end_that_is_looked_at(tmp_path: Path) -> None:
+    """Another process may have cut what this one has read."""
+    partition, ends = open_partition(tmp_path / "t-0"), []
+    for number in range(3 * TIMES_EVERY):
+        partition.append([ProducerRecord(b"v", timestamp_ms=START_MS + number)], acks=1)
+        ends.append(partition.log.current().written_end)
+    last, middle = len(ends) - 1, TIMES_EVERY
+    with closing(SegmentReader(OsFileSystem(), str(tmp_path / "t-0"), 0, closed=False, dense=True)) as segment:
+        for since, end, expected in (
+            (last, last, last),
+            (middle, middle, middle),
+            (last, middle, None),
+            (last, last, last),
+        ):
+            found = time_lookup.first_batch_since(segment, START_MS + since, 0, ends[end])
+            assert (None if found is None else found.base_offset) == expected

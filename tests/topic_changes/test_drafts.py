@@ -12,7 +12,7 @@ from pylog import Log
 from pylog.catalog import Catalog, TopicDescription
 from pylog.catalog.changes import Commit, TopicChange, write_draft
 from pylog.errors import ConfigError, LogLocked, LogNotFound, TopicChanged, TopicExists
-from pylog.manager.changes import changes_of
+from pylog.manager.changes import changes_of, drop_leftovers, has_changed
 from pylog.storage import OsFileSystem
 from tests.storage.filesystems import Faulty, full, nothing
 from tests.topic_changes.test_rename import ALL, fill, values
@@ -204,3 +204,22 @@ def test_a_topic_that_has_a_name_of_a_change_again_is_not_replaced(tmp_log_dir: 
         log.rename_topic("x", "y")
     assert (topics / f"{name}.json").read_bytes() == there
     assert (tmp_log_dir / "old-0").is_dir()
+
+
+def test_copies_stay_while_a_change_is_under_way_and_its_topic_counts_as_changed(tmp_log_dir: Path) -> None:
+    decided(tmp_log_dir)
+    with Log(tmp_log_dir, read_only=True) as log:
+        layout = log.manager.layout
+        copy = Path(layout.copy("old", 0, "x" * 22))
+        copy.mkdir()
+    held = OsFileSystem().lock(layout.catalog_lock)
+    assert held.try_acquire()
+    with Log(tmp_log_dir) as log:  # which may not finish the change now
+        held.close()
+        assert has_changed(log.manager, "any")
+        assert drop_leftovers(log.manager, 0) == {}
+        assert copy.exists()
+    with Log(tmp_log_dir) as log:
+        assert not has_changed(log.manager, "any")
+        assert drop_leftovers(log.manager, 0) == {}
+        assert not copy.exists()

@@ -159,7 +159,7 @@ class LogManager:
 
     def drop_gone(self) -> None:
         """Let go of the partitions of topics that other processes have deleted, or given other partitions: their
-        files close when nobody uses them any more. Called after the catalog's version has changed."""
+        files close with their last user. Called after the catalog's version has changed."""
         with self._mutex:
             for name in {key.topic for key in self._partitions}:
                 try:
