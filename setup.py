@@ -1,7 +1,8 @@
-"""The compiled record codec and the Java reader, where they can be built; everything else stands in setup.cfg.
+"""The compiled record codec and the Java reader, where they can be built; everything else stands in
+setup.cfg.
 
-The readable codec, and the reader in Python, do the same, slower, so nothing that can't be built fails an installation: it
-prints one warning. A jar that is there, but of other sources, does.
+The readable codec, and the reader in Python, do the same, slower, so nothing that can't be built
+fails an installation: it prints one warning. A jar that is there, but of other sources, does.
 """
 
 import os
@@ -42,7 +43,8 @@ class BuildOrDoWithout(build_ext):
 
 
 class BuildJar(build_py):
-    """Without a JDK or pyspark, as in pip's own build environments, a jar that scripts/jvm has made before is taken."""
+    """Without a JDK or pyspark, as in pip's own build environments, a jar that scripts/jvm has made
+    before is taken."""
 
     def run(self) -> None:
         if find_spec("pyspark"):

@@ -1,4 +1,5 @@
-"""How fast pylog is, beside the machine's limits and what one would use instead: ``python -m benchmarks --list``.
+"""How fast pylog is, beside the machine's limits and what one would use instead: ``python -m
+benchmarks --list``.
 
     workload.py    what a workload is: contenders, samples, figures to reach
     rounds.py      runs the contenders of one in turn, several rounds

@@ -1,7 +1,9 @@
-"""Measures pylog beside the machine's limits and what one would use instead; ratios are what counts.
+"""Measures pylog beside the machine's limits and what one would use instead; ratios are what
+counts.
 
-Machines drift and are shared, so each round runs every contender once, in turn, and the median of the rounds' ratios is
-given with its spread. A rival that is missing is named. benchmarks/README.md has the rules and the notes.
+Machines drift and are shared, so each round runs every contender once, in turn, and the median of
+the rounds' ratios is given with its spread. A rival that is missing is named. benchmarks/README.md
+has the rules and the notes.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ def _scale(options: argparse.Namespace) -> Scale:
 
 
 def _publish(results: Sequence[Result], options: argparse.Namespace) -> int:
-    """Print, write and draw. What fails of it is named, and does not keep the rest from being done."""
+    """Print, write and draw. What fails of it is named, and does not keep the rest from being
+    done."""
     written = json.dumps(report.as_json(results, _scale(options).share), indent=1)
     print(written if options.json else report.figures(results, _scale(options).share))
     status = 0

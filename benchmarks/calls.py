@@ -1,8 +1,9 @@
-"""Counts the Python calls inside pylog that one operation takes: python -m benchmarks.calls [--json]
+"""Counts the Python calls inside pylog that one operation takes: python -m benchmarks.calls
+[--json]
 
-Calls are counted with ``sys.setprofile``: every frame whose code is in the package, in the calling thread, after the
-operation has run several times. The counts do not depend on the machine; the time a durable append takes does, and most
-of it is these calls.
+Calls are counted with ``sys.setprofile``: every frame whose code is in the package, in the calling
+thread, after the operation has run several times. The counts do not depend on the machine; the time
+a durable append takes does, and most of it is these calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the command line asks for. All of it is checked before the first workload runs: a run takes a quarter of an hour."""
+"""What the command line asks for. All of it is checked before the first workload runs: a run takes
+a quarter of an hour."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ CONTENDERS = {
 
 
 def parse(arguments: list[str] | None, description: str | None) -> argparse.Namespace:
-    """The options; ``workloads`` are names that exist, ``without`` names of contenders. Ends the program with status 2 else."""
+    """The options; ``workloads`` are names that exist, ``without`` names of contenders. Ends the
+    program with status 2 else."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

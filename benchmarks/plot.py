@@ -1,4 +1,5 @@
-"""Draws a run: pylog beside its rivals, costs against size, and how far each figure is from what it should be."""
+"""Draws a run: pylog beside its rivals, costs against size, and how far each figure is from what it
+should be."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ _ROW_INCHES, _LINE_INCHES = 4.2, 0.19  # of a panel, and of a figure in the last
 
 
 def draw(results: Sequence[Result], path: Path) -> bool:
-    """A PNG of what these results have. False if they have nothing to draw. ``ImportError`` without matplotlib."""
+    """A PNG of what these results have. False if they have nothing to draw. ``ImportError`` without
+    matplotlib."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -138,7 +140,8 @@ _Distance = tuple[str, float, str, bool]
 
 
 def _distances(results: Sequence[Result]) -> list[_Distance]:
-    """Of each figure how many times as good as asked it is; with its name, what to say of it, and whether it was reached."""
+    """Of each figure how many times as good as asked it is; with its name, what to say of it, and
+    whether it was reached."""
     rows: list[_Distance] = []
     for result in results:
         for figure in result.workload.figures:

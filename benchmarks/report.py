@@ -71,7 +71,8 @@ def measured(result: Result) -> str:
 
 
 def figures(results: Iterable[Result], share: float = 1.0) -> str:
-    """A table of the figures to reach, and what was reached; of a smoke run no verdict. A sentence if there are none."""
+    """A table of the figures to reach, and what was reached; of a smoke run no verdict. A sentence
+    if there are none."""
     results = [result for result in results if result.workload.figures]
     if not results:
         return "These workloads have no figures to reach."

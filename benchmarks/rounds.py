@@ -1,7 +1,8 @@
-"""Runs the contenders of a workload in turn: one round is each of them once, on fresh files, in an order that changes.
+"""Runs the contenders of a workload in turn: one round is each of them once, on fresh files, in an
+order that changes.
 
-The first round warms up and is not counted. A contender that is missing is named with the reason; one that fails ends the
-run, since a comparison without it would say something else.
+The first round warms up and is not counted. A contender that is missing is named with the reason;
+one that fails ends the run, since a comparison without it would say something else.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def run(
     without: Collection[str] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Result:
-    """All rounds of one workload, below ``directory``. Contenders ``without`` which it is to be run count as missing.
+    """All rounds of one workload, below ``directory``. Contenders ``without`` which it is to be run
+    count as missing.
 
     Raises ``InterruptedRun`` on Ctrl-C.
     """
@@ -117,6 +119,7 @@ def _run(
 
 
 def _order(names: list[str], round_number: int) -> list[str]:
-    """Who comes second has the other's dirty pages written back beside it; so each comes first in its turn."""
+    """Who comes second has the other's dirty pages written back beside it; so each comes first in
+    its turn."""
     at = round_number % max(1, len(names))
     return names[at:] + names[:at]

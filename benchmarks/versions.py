@@ -1,8 +1,10 @@
-"""Compares this checkout with another one: python -m benchmarks.versions ../old append_send append_sync --rounds 9
+"""Compares this checkout with another one: python -m benchmarks.versions ../old append_send
+append_sync --rounds 9
 
-Each round runs every workload once in each checkout, in turn, each with its own benchmarks and its own source, in a new
-process and without rivals. The other checkout needs its compiled codec (``python setup.py build_ext --inplace``). A
-figure is the time that this checkout takes for the same work, as a multiple of the other's: below 1 is faster.
+Each round runs every workload once in each checkout, in turn, each with its own benchmarks and its
+own source, in a new process and without rivals. The other checkout needs its compiled codec
+(``python setup.py build_ext --inplace``). A figure is the time that this checkout takes for the
+same work, as a multiple of the other's: below 1 is faster.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def measure(checkout: Path, workload: str, options: list[str]) -> Iterator[tuple
 
 @cache
 def rivals(checkout: Path) -> list[str]:
-    """Those that its benchmarks know, from the last line of ``--list``: another checkout can have fewer."""
+    """Those that its benchmarks know, from the last line of ``--list``: another checkout can have
+    fewer."""
     line = _run(checkout, "--list").strip().rpartition("\n")[2]
     return line.partition(": ")[2].partition(", or another")[0].split(", ")
 
@@ -58,7 +61,8 @@ def _run(checkout: Path, *arguments: str) -> str:
 
 
 def time_ratio(value: str, this: float, other: float) -> float:
-    """The time (or the memory, or the size) of ``this`` as a multiple of ``other``; rates are inverted."""
+    """The time (or the memory, or the size) of ``this`` as a multiple of ``other``; rates are
+    inverted."""
     above, below = (other, this) if value.endswith("per_s") else (this, other)
     if not below:  # such as the calls of an idle group
         return math.inf if above else 1.0

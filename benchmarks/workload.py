@@ -1,5 +1,5 @@
-"""What a workload is made of. Everything measured is a number with its unit in its name; everything promised is a ratio of
-two such numbers of one round, or one of them against a bound.
+"""What a workload is made of. Everything measured is a number with its unit in its name; everything
+promised is a ratio of two such numbers of one round, or one of them against a bound.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ Sample = dict[str, float]
 
 Measure = Callable[[], Sample]
 Prepare = Callable[[Path, Scale], AbstractContextManager[Measure]]
-"""Takes an empty directory and how much to do; what it yields is called once a round, on files of its own."""
+"""Takes an empty directory and how much to do; what it yields is called once a round, on files of
+its own."""
 
 
 class MissingError(Exception):
@@ -30,7 +31,8 @@ def no_package(name: str) -> MissingError:
 
 @dataclass(frozen=True)
 class Contender:
-    """One that runs in a workload. ``settings`` is what a reader must know to call the comparison fair."""
+    """One that runs in a workload. ``settings`` is what a reader must know to call the comparison
+    fair."""
 
     name: str
     settings: str
@@ -47,7 +49,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure to reach: ``of``, or ``of / over`` (taken round by round, then the median), against a bound."""
+    """A figure to reach: ``of``, or ``of / over`` (taken round by round, then the median), against
+    a bound."""
 
     title: str
     of: Value

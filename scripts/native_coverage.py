@@ -1,7 +1,8 @@
-"""Measures which lines of the compiled codec, ``_records.pyx`` and its parts, the tests run: ``scripts/coverage --native``.
+"""Measures which lines of the compiled codec, ``_records.pyx`` and its parts, the tests run:
+``scripts/coverage --native``.
 
-The codec is built with gcov's counters in a copy of the source, so the tree keeps its own build. Lines that hold no
-statement, or that only a failing allocation reaches, count as others do.
+The codec is built with gcov's counters in a copy of the source, so the tree keeps its own build.
+Lines that hold no statement, or that only a failing allocation reaches, count as others do.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ TESTS = ["tests/codec", "tests/arrow"]
 
 
 def build(copy: Path) -> Path:
-    """The copy's codec, built with counters; the file that they are written to when a process ends."""
+    """The copy's codec, built with counters; the file that they are written to when a process
+    ends."""
     from Cython.Build import cythonize
     from setuptools import Extension, setup
 
@@ -36,7 +38,8 @@ def build(copy: Path) -> Path:
 
 
 def lines_run(counters: Path, sources: dict[str, list[str]]) -> dict[tuple[str, int], bool]:
-    """For each line with code, whether it was run. What Cython appends after the last line is not of the codec."""
+    """For each line with code, whether it was run. What Cython appends after the last line is not
+    of the codec."""
     told = subprocess.run(
         ["gcov", "--json-format", "--stdout", counters.name], cwd=counters.parent, capture_output=True, check=True
     )

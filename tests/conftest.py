@@ -1,6 +1,7 @@
 """What every test may ask for: a seed, directories, one Spark session.
 
-Every run has one seed, printed on top; a test that uses ``seed`` and fails says how to run it again with the same one.
+Every run has one seed, printed on top; a test that uses ``seed`` and fails says how to run it again
+with the same one.
 """
 
 from __future__ import annotations
@@ -39,13 +40,16 @@ SLOW_ONE_IN = 3
 TESTS = Path(__file__).parent
 JVM = TESTS.parent / "src" / "pylog" / "spark" / "jvm"
 JAR = JVM / "pylog-spark.jar"
-# Runs side by side share this directory, and with it the tests: see ``is_mine``. Not for the processes that tests start.
+# Runs side by side share this directory, and with it the tests: see ``is_mine``. Not for the
+# processes that tests start.
 SHARED = os.environ.pop("PYLOG_TEST_SHARED", None)
 ON_SPARK: set[Path] = set()  # files with a test on Spark
-# The JVMs of tests end before optimized code pays off, and each optimizing compiler would keep a second core busy.
+# The JVMs of tests end before optimized code pays off, and each optimizing compiler would keep a
+# second core busy.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-# What reaches no record, or only to have some, is the same with either codec: once is enough. Marked ``one_codec``.
+# What reaches no record, or only to have some, is the same with either codec: once is enough.
+# Marked ``one_codec``.
 ONE_CODEC = {
     "backup": "copies of files",
     "benchmarks": "what measures, and how it is told",
@@ -148,7 +152,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def leave_to_engines(items: list[pytest.Item]) -> None:
-    """Of tests marked ``one_in(n)`` this run has one in n, of those marked ``slow`` a third, others with each seed.
+    """Of tests marked ``one_in(n)`` this run has one in n, of those marked ``slow`` a third, others
+    with each seed.
 
     The engines' run with the same seed has the rest.
     """
@@ -170,7 +175,8 @@ def needs_one_codec(path: Path) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """As pytest's own, but for those that are this run's: which, is known only while others run theirs."""
+    """As pytest's own, but for those that are this run's: which, is known only while others run
+    theirs."""
     if SHARED is None or session.testsfailed or session.config.option.collectonly:
         return None
     mine = (item for item in session.items if is_mine(claim_of(item.path)))
@@ -185,13 +191,15 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def claim_of(path: Path) -> str:
-    """What one run must take together: tests of one file share fixtures, those on Spark a session."""
+    """What one run must take together: tests of one file share fixtures, those on Spark a
+    session."""
     return "spark" if path in ON_SPARK else path.relative_to(TESTS).as_posix().replace("/", " ")
 
 
 @functools.cache
 def is_mine(claim: str) -> bool:
-    """Of runs side by side, the first that comes to some tests makes a directory of their name, and runs them."""
+    """Of runs side by side, the first that comes to some tests makes a directory of their name, and
+    runs them."""
     assert SHARED is not None
     try:
         Path(SHARED, claim).mkdir()
@@ -216,13 +224,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """This test's own number, the same whenever the run's seed is the same, whichever tests run beside it."""
+    """This test's own number, the same whenever the run's seed is the same, whichever tests run
+    beside it."""
     return zlib.crc32(request.node.nodeid.encode(), RUN_SEED)
 
 
 @pytest.fixture
 def quick_switches() -> Iterator[None]:
-    """The interpreter changes threads within a microsecond: they meet more often, and wait less for each other."""
+    """The interpreter changes threads within a microsecond: they meet more often, and wait less for
+    each other."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -250,7 +260,8 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_files() -> Iterator[Callable[[], list[str]]]:
-    """Asks which files this process has open, among which no collector closes what earlier tests have left."""
+    """Asks which files this process has open, among which no collector closes what earlier tests
+    have left."""
     gc.collect()
     gc.disable()
     yield system.names_of_open_files
@@ -259,7 +270,8 @@ def open_files() -> Iterator[Callable[[], list[str]]]:
 
 @pytest.fixture
 def disk_dir(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """An empty directory on a disk, also if ``tmp_path`` is in memory, as it is in scripts/test. It stays if the test fails."""
+    """An empty directory on a disk, also if ``tmp_path`` is in memory, as it is in scripts/test. It
+    stays if the test fails."""
     directory, failed = Path(tempfile.mkdtemp(prefix="pylog-")), request.session.testsfailed
     yield directory
     if request.session.testsfailed == failed:
@@ -308,7 +320,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def jvm(spark: SparkSession) -> SparkSession:
-    """The same session, which has ``format("pylog-jvm")``. Without the jar: a skip, or under CI a failure."""
+    """The same session, which has ``format("pylog-jvm")``. Without the jar: a skip, or under CI a
+    failure."""
     if problem := jar_problem():
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(problem)
     return spark

@@ -1,4 +1,5 @@
-"""What a check of the source or of the documentation has found, told whole: pytest's own message shows the first alone."""
+"""What a check of the source or of the documentation has found, told whole: pytest's own message
+shows the first alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Records for topics that no producer may write to: as Kafka, an earlier version or damage left them."""
+"""Records for topics that no producer may write to: as Kafka, an earlier version or damage left
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Questions to the system, and functions that replace the system's: pylog takes their exceptions for the system's answers."""
+"""Questions to the system, and functions that replace the system's: pylog takes their exceptions
+for the system's answers."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from typing import Any
 
 
 def of_the_system(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as if Python's library had it: else pylog takes what it raises for a signal handler's exception."""
+    """The function as if Python's library had it: else pylog takes what it raises for a signal
+    handler's exception."""
     assert isinstance(function, FunctionType)
     names = {**function.__globals__, "__name__": "os"}
     moved = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
@@ -19,7 +21,8 @@ def of_the_system(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def names_of_open_files() -> list[str]:
-    """The names of what this process has open, except sockets: Spark's gateway opens and closes those at any time."""
+    """The names of what this process has open, except sockets: Spark's gateway opens and closes
+    those at any time."""
     names = []
     for number in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # the list's own, or closed since

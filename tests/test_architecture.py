@@ -1,4 +1,5 @@
-"""The rules of CONTRIBUTING.md, "Where things go", held on the source text. Every rule is seen to fail."""
+"""The rules of CONTRIBUTING.md, "Where things go", held on the source text. Every rule is seen to
+fail."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ LINES_MAX = 400
 # The public faces: much of them is docstrings, which users read in one place.
 FACES = {"log.py", "partition/partition.py", "producer/producer.py", "consumer/consumer.py"}
 
-# A room may use every room on the lines below its own, and no other on its own line. Of some rooms only the place is
-# decided: aio, replication and observe are not built yet.
+# A room may use every room on the lines below its own, and no other on its own line. Of some rooms
+# only the place is decided: aio, replication and observe are not built yet.
 HOUSE = """
     __init__ | __main__
     cli | aio | spark | testing | outbox | tables
@@ -46,7 +47,8 @@ HOUSE = """
 """
 HEIGHT = {room: -depth for depth, line in enumerate(HOUSE.splitlines()) for room in re.findall(r"\w+", line)}
 NEVER = {"index -> codec": "an index knows positions, not records"}
-# What a Spark executor loads, light and read-only. The driver's part of spark imports other rooms inside its functions.
+# What a Spark executor loads, light and read-only. The driver's part of spark imports other rooms
+# inside its functions.
 EXECUTOR = {
     "partition",
     "catalog",
@@ -165,7 +167,8 @@ def about_except(node: ast.AST) -> str | None:
 
 
 def loop_in_a_lock(node: ast.AST) -> int | None:
-    """The line of a loop whose own ``with`` or ``try`` frees a lock: Python 3.13 lets a signal's exception slip out of it."""
+    """The line of a loop whose own ``with`` or ``try`` frees a lock: Python 3.13 lets a signal's
+    exception slip out of it."""
     if isinstance(node, ast.With):
         frees = any(re.search(r"lock$", ast.unparse(item.context_expr)) for item in node.items)
     else:
@@ -178,7 +181,8 @@ def loop_in_a_lock(node: ast.AST) -> int | None:
 
 
 def imports(file: str, node: ast.AST, lazy: bool = False) -> Iterator[Import]:
-    """What is imported below ``node``, by full name: ``from os import environ`` is ``os.environ``."""
+    """What is imported below ``node``, by full name: ``from os import environ`` is
+    ``os.environ``."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
             yield from (Import(alias.name, child.lineno, lazy) for alias in child.names)
@@ -255,7 +259,8 @@ def test_the_head_of_the_package_lists_the_rooms_in_the_order_that_is_checked() 
 
 
 def not_listed(text: str, files: Collection[str]) -> set[str]:
-    """The files that the list at the head of a room lacks. A head that names one file at most has no list."""
+    """The files that the list at the head of a room lacks. A head that names one file at most has
+    no list."""
     named = {file for file in files if re.search(rf"\b{re.escape(file)}", text)}
     return set(files) - named if len(named) > 1 else set()
 
@@ -363,7 +368,8 @@ def test_what_the_rules_forbid_is_found(file: str, source: str, complaint: str) 
     assert complaint in found
 
 
-# The rooms inside of partition: reading takes no lock and writes nothing, so it loads no part that does.
+# The rooms inside of partition: reading takes no lock and writes nothing, so it loads no part that
+# does.
 
 _WRITES = r"partition\.(write|repair|grant|partition|partition_log)\b|segment\.writer\b|partition\.Partition\b"
 BEHIND_THE_LOCK = (

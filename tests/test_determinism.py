@@ -13,7 +13,8 @@ import pytest
 from tests.storage.repeatable import contents, write
 
 ROOT = Path(__file__).parents[1]
-# What fresh memory is filled with (all of it comes from malloc then), the order of sets, and the codec.
+# What fresh memory is filled with (all of it comes from malloc then), the order of sets, and the
+# codec.
 SURROUNDINGS = [
     {"PYTHONMALLOC": "malloc", "MALLOC_PERTURB_": "85", "PYTHONHASHSEED": "1", "PYLOG_PURE_PYTHON": "0"},
     {"PYTHONMALLOC": "malloc", "MALLOC_PERTURB_": "170", "PYTHONHASHSEED": "2", "PYLOG_PURE_PYTHON": "0"},

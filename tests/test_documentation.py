@@ -1,7 +1,8 @@
-"""What README.md and docs/ print runs: Python, shell, the examples for pytest and Spark. Their links and files exist.
+"""What README.md and docs/ print runs: Python, shell, the examples for pytest and Spark. Their
+links and files exist.
 
-The blocks of a document run in order, in one directory of their own, each in a process of its own. ``console`` blocks, which
-show answers, are compared by ``tests/cli/test_docs.py``.
+The blocks of a document run in order, in one directory of their own, each in a process of its own.
+``console`` blocks, which show answers, are compared by ``tests/cli/test_docs.py``.
 """
 
 from __future__ import annotations
@@ -265,7 +266,8 @@ OF_ANY_CALL = {"ConfigError", "Closed", "StorageError"}
 
 
 def missing_errors(text: str) -> list[str]:
-    """Public methods without a row, and errors that a method's docstring names and its row does not."""
+    """Public methods without a row, and errors that a method's docstring names and its row does
+    not."""
     problems = []
     for kind in (pylog.Log, pylog.Producer, pylog.Consumer, pylog.Partition, pylog.Delivery):
         section = section_of(text, kind.__name__)

@@ -1,6 +1,8 @@
-"""Logs that earlier versions wrote: this one reads every record of them, finds nothing wrong, and goes on writing.
+"""Logs that earlier versions wrote: this one reads every record of them, finds nothing wrong, and
+goes on writing.
 
-``tests/data/pylog-<version>`` was written by ``tests/data/make_golden.py`` of that version, and is never changed.
+``tests/data/pylog-<version>`` was written by ``tests/data/make_golden.py`` of that version, and is
+never changed.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from tests.partition.logs import snapshot_of
 DATA = Path(__file__).parent / "data"
 VERSIONS = sorted(path.name for path in DATA.glob("pylog-*"))
 NOW = "pylog-0.1.0-4"  # what this version writes
-# The one before it has seals that record nothing of transaction indexes, the two before that other commit slots, too, and
-# the first other producer ids.
+# The one before it has seals that record nothing of transaction indexes, the two before that other
+# commit slots, too, and the first other producer ids.
 
 
 @pytest.fixture(params=VERSIONS)
@@ -159,7 +161,8 @@ def test_its_open_transaction_can_still_be_ended(golden: Path, copy: Path, commi
 
 
 def test_what_this_version_writes_is_still_the_same_to_the_byte(tmp_path: Path) -> None:
-    """Where this fails, what is written has changed: write a log of another name with make_golden.py, and leave the old ones."""
+    """Where this fails, what is written has changed: write a log of another name with
+    make_golden.py, and leave the old ones."""
     make_golden.main(tmp_path / "now")
     golden = DATA / NOW
     assert expected(tmp_path / "now") == expected(golden)

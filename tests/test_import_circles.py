@@ -1,4 +1,5 @@
-"""No circle of imports: neither between modules nor between rooms. Imports in functions and for the type checker count, too."""
+"""No circle of imports: neither between modules nor between rooms. Imports in functions and for the
+type checker count, too."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ Graph = Mapping[str, Iterable[str]]
 
 
 def module_of(file: str) -> str:
-    """``catalog/topic.py`` is ``catalog.topic``, and ``catalog/__init__.py`` is ``catalog``; the package itself is ``pylog``."""
+    """``catalog/topic.py`` is ``catalog.topic``, and ``catalog/__init__.py`` is ``catalog``; the
+    package itself is ``pylog``."""
     parts = Path(file).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "pylog"
 
@@ -37,13 +39,15 @@ def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
 
 
 def rooms_of(module: str) -> list[str]:
-    """The rooms that a module is in, from the outside in: ``partition``, and ``partition.read`` for its readers."""
+    """The rooms that a module is in, from the outside in: ``partition``, and ``partition.read`` for
+    its readers."""
     parts = module.split(".")
     return [".".join(parts[:depth]) for depth in (1, 2) if depth == 1 or len(parts) > depth]
 
 
 def between_rooms(graph: Graph) -> dict[str, set[str]]:
-    """Which room imports which other one beside it: of the house, or of the room that both are in."""
+    """Which room imports which other one beside it: of the house, or of the room that both are
+    in."""
     rooms: dict[str, set[str]] = {}
     for module, targets in graph.items():
         for target in targets:
@@ -55,7 +59,8 @@ def between_rooms(graph: Graph) -> dict[str, set[str]]:
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """A circle for each arrow that leads back to a node on the way to it: none at all if there is none."""
+    """A circle for each arrow that leads back to a node on the way to it: none at all if there is
+    none."""
     found: list[list[str]] = []
     done: set[str] = set()
 

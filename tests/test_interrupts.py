@@ -1,4 +1,5 @@
-"""Whose an exception is: a signal handler's, or an answer to what pylog has asked. And what holds wherever one can come."""
+"""Whose an exception is: a signal handler's, or an answer to what pylog has asked. And what holds
+wherever one can come."""
 
 from __future__ import annotations
 
@@ -239,7 +240,8 @@ def refusing(name: str) -> Callable[[int], None]:
 
 
 def test_a_lock_is_free_after_an_interrupted_close_however_long_the_exception_is_kept(tmp_path: Path) -> None:
-    """The frames of the exception kept the lock's descriptor open, and closing again did not find it."""
+    """The frames of the exception kept the lock's descriptor open, and closing again did not find
+    it."""
     kept = []
     with Log(tmp_path / "other") as other:
         for step in count(1, 3):
@@ -434,7 +436,8 @@ def test_a_handlers_error_in_a_sync_is_not_taken_for_the_disks(
 def test_a_batch_interrupted_right_after_its_append_is_finished_by_the_next_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was in the log, and still in its place in the buffer: ``result`` waited for it until its time was over."""
+    """It was in the log, and still in its place in the buffer: ``result`` waited for it until its
+    time was over."""
     with Log(tmp_path / "log") as log:
         log.create_topic("t")
         producer = Producer(log, linger_ms=10_000)
@@ -451,7 +454,8 @@ def test_a_batch_interrupted_right_after_its_append_is_finished_by_the_next_resu
 def test_a_sync_that_failed_while_a_handler_raised_is_answered_with_a_new_file(
     tmpfs_dir: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """The system reports a failure once: forgotten, the next sync would succeed without the records."""
+    """The system reports a failure once: forgotten, the next sync would succeed without the
+    records."""
     random, step, interrupted_after, sync = Random(seed), 0, 0, os.fdatasync
     for number in count():
         step += random.randrange(1, 12)

@@ -1,4 +1,5 @@
-"""Methods, attributes, keywords and imports of Kafka's Python clients: here, or answered with what to use."""
+"""Methods, attributes, keywords and imports of Kafka's Python clients: here, or answered with what
+to use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a process knows of topics, and of names that are missing, holds until any process changes a topic."""
+"""What a process knows of topics, and of names that are missing, holds until any process changes a
+topic."""
 
 from __future__ import annotations
 
@@ -101,7 +102,8 @@ def test_a_topic_that_appears_in_the_tick_of_a_change_is_found(
 def test_what_was_found_before_a_change_does_not_count_after_it(
     tmp_log_dir: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between a look and its note another process changes the topic, and a signal handler, or another thread, looks."""
+    """Between a look and its note another process changes the topic, and a signal handler, or
+    another thread, looks."""
     with Log(tmp_log_dir, clock=clock) as log, Log(tmp_log_dir) as other:
         log.create_topic("grows")
         assert existing(log, "t") == []

@@ -249,7 +249,8 @@ def test_a_reader_follows_a_writer_through_rolls_and_deletions(tmp_log_dir: Path
 
 
 def test_the_log_start_is_durable_even_if_the_records_were_not(tmp_log_dir: Path) -> None:
-    """Deleted up to an end that the power then took back: the log goes on at the start that was promised."""
+    """Deleted up to an end that the power then took back: the log goes on at the start that was
+    promised."""
     with Log(tmp_log_dir, filesystem=OtherBoot(0)) as log:
         partition = topic_of(log, "t")
         for number in range(10):

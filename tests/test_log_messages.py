@@ -1,4 +1,5 @@
-"""What pylog logs, and the text of its errors, is one printable line, whatever the names and files it speaks of."""
+"""What pylog logs, and the text of its errors, is one printable line, whatever the names and files
+it speaks of."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def test_what_is_logged_of_a_hostile_place_is_one_printable_line_each(
 
 @pytest.mark.slow
 def test_every_call_that_logs_says_how_its_data_is_shown() -> None:
-    """``%r`` escapes, ``%d`` and ``%g`` are numbers; ``%s`` is for errors, whose text is printable, and for lawful names."""
+    """``%r`` escapes, ``%d`` and ``%g`` are numbers; ``%s`` is for errors, whose text is printable,
+    and for lawful names."""
     found: list[str] = []
     for file in PACKAGE.rglob("*.py"):
         for call in ast.walk(ast.parse(file.read_text())):

@@ -1,4 +1,5 @@
-"""Producer ids: which are drawn, and what becomes of the log if the file that counts them is lost or is an older copy."""
+"""Producer ids: which are drawn, and what becomes of the log if the file that counts them is lost
+or is an older copy."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def test_records_of_a_producer_after_the_file_was_lost_are_in_the_log(tmp_log_di
 
 
 def test_records_of_a_producer_with_anothers_id_are_not_acknowledged(tmp_log_dir: Path) -> None:
-    """An older copy of the file was put back: the log takes the first record for a repeat, and has it not."""
+    """An older copy of the file was put back: the log takes the first record for a repeat, and has
+    it not."""
     ids = tmp_log_dir / ".pylog" / "producer-ids"
     with Log(tmp_log_dir) as log:
         log.create_topic("t")

@@ -106,7 +106,8 @@ def test_importing_pylog_loads_nothing_heavy_and_nothing_optional() -> None:
 
 @pytest.mark.parametrize("module", ["partition.read.reader", "partition.read.published", "partition.verify"])
 def test_what_reads_loads_nothing_that_writes(module: str) -> None:
-    """So an executor of Spark, or any other process that only reads, has no code at hand that changes a log."""
+    """So an executor of Spark, or any other process that only reads, has no code at hand that
+    changes a log."""
     program = f"import sys; import pylog.{module}; print(*(name for name in sys.modules if name.startswith('pylog')))"
     loaded = set(
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()

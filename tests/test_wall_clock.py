@@ -1,4 +1,5 @@
-"""Wall time stamps records, ages segments and answers questions about time. Whatever it says, nothing else depends on it."""
+"""Wall time stamps records, ages segments and answers questions about time. Whatever it says,
+nothing else depends on it."""
 
 from __future__ import annotations
 
@@ -125,7 +126,8 @@ CLOCKS: dict[str, Callable[[random.Random], Callable[[int], int]]] = {
 
 
 def outcomes(root: Path, clock: ManualClock) -> list[Any]:
-    """What a program sees of a log over its life, without timestamps and segments, which are what wall time may change."""
+    """What a program sees of a log over its life, without timestamps and segments, which are what
+    wall time may change."""
     seen: list[Any] = []
     for kind in ("CreateTime", "LogAppendTime"):
         with Log(root, clock=clock, segment_bytes=4096, message_timestamp_type=kind) as log:

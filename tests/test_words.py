@@ -1,7 +1,9 @@
-"""The documentation and the source use plain words: phrases that readers stumble over, and what to write instead.
+"""The documentation and the source use plain words: phrases that readers stumble over, and what to
+write instead.
 
-The whole text counts: docstrings, comments, messages and examples. A phrase may continue on the next line. In the source
-the names count too: a word of one must not be a metaphor that was once used here.
+The whole text counts: docstrings, comments, messages and examples. A phrase may continue on the
+next line. In the source the names count too: a word of one must not be a metaphor that was once
+used here.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ OPEN = ()
 
 
 class Rule(NamedTuple):
-    """A phrase, as words with one blank in between, what to write, and a sentence that breaks the rule."""
+    """A phrase, as words with one blank in between, what to write, and a sentence that breaks the
+    rule."""
 
     phrase: str
     instead: str
@@ -64,9 +67,11 @@ RULES = [
 
 
 class Name(NamedTuple):
-    """What to write instead of some words of a name, or with ``^`` of a whole name, and such a name.
+    """What to write instead of some words of a name, or with ``^`` of a whole name, and such a
+    name.
 
-    The pattern is for words in small letters with ``_`` in between, or for the name without ``_`` before it.
+    The pattern is for words in small letters with ``_`` in between, or for the name without ``_``
+    before it.
     """
 
     words: str
@@ -101,7 +106,8 @@ NAMES = [
 
 @functools.cache
 def pattern(rule: Rule) -> re.Pattern[str]:
-    """Whole words, in upper or lower case, with any blanks, line ends and marks of a comment in between."""
+    """Whole words, in upper or lower case, with any blanks, line ends and marks of a comment in
+    between."""
     return re.compile(r"\b" + rule.phrase.replace(" ", r"[\s#*>]+") + r"\b", re.IGNORECASE)
 
 

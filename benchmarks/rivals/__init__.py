@@ -1,5 +1,6 @@
-"""The systems pylog is compared with. Each module has ``writes`` and ``reads``, a ``Prepare`` each, of the records in
-``settings``; ``WRITING`` and ``READING`` say how it is set. A system that the machine lacks raises ``MissingError``.
+"""The systems pylog is compared with. Each module has ``writes`` and ``reads``, a ``Prepare`` each,
+of the records in ``settings``; ``WRITING`` and ``READING`` say how it is set. A system that the
+machine lacks raises ``MissingError``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""aiokafka's C code for record batches, alone: the fastest Kafka client in Python before it does any I/O."""
+"""aiokafka's C code for record batches, alone: the fastest Kafka client in Python before it does
+any I/O."""
 
 from __future__ import annotations
 

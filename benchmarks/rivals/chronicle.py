@@ -1,4 +1,5 @@
-"""Chronicle Queue: a log in memory-mapped files, embedded in Java programs as pylog is in Python ones."""
+"""Chronicle Queue: a log in memory-mapped files, embedded in Java programs as pylog is in Python
+ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A Kafka broker, and Kafka's own performance tools as its clients, which start again for each round: Java throughout."""
+"""A Kafka broker, and Kafka's own performance tools as its clients, which start again for each
+round: Java throughout."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ CLUSTER_ID = "cHlsb2ctYmVuY2htYXJrcw"
 
 
 class Broker:
-    """One node, controller and broker, with Kafka's defaults: when data goes to the disk is left to the system."""
+    """One node, controller and broker, with Kafka's defaults: when data goes to the disk is left to
+    the system."""
 
     def __init__(self, java: str, jars: str, directory: Path, port: int) -> None:
         self._directory = directory

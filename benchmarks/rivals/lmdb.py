@@ -1,4 +1,5 @@
-"""LMDB: the fastest store that is embedded like pylog. Ordered keys, append mode, nothing synced."""
+"""LMDB: the fastest store that is embedded like pylog. Ordered keys, append mode, nothing
+synced."""
 
 from __future__ import annotations
 

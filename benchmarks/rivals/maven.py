@@ -1,4 +1,5 @@
-"""Fetches a rival's jars with Maven into a cache outside of the repository: ``$XDG_CACHE_HOME/pylog/<name>-<version>``."""
+"""Fetches a rival's jars with Maven into a cache outside of the repository:
+``$XDG_CACHE_HOME/pylog/<name>-<version>``."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Artifact(NamedTuple):
 
 
 def jars(artifact: Artifact) -> list[Path]:
-    """The jars of the artifact and of what it needs. ``MissingError`` if they are not there and Maven can't fetch them."""
+    """The jars of the artifact and of what it needs. ``MissingError`` if they are not there and
+    Maven can't fetch them."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "pylog")
     directory = cache / f"{artifact.name}-{artifact.version}"
     if not directory.is_dir():
@@ -46,7 +48,8 @@ def jars(artifact: Artifact) -> list[Path]:
 
 
 def _fetch(artifact: Artifact, directory: Path) -> None:
-    """Into a directory of its own, renamed when it is whole: an interrupted fetch leaves no half cache."""
+    """Into a directory of its own, renamed when it is whole: an interrupted fetch leaves no half
+    cache."""
     maven = program("mvn", "maven")
     exclusions = "".join(
         f"<exclusion><groupId>{escape(group)}</groupId><artifactId>*</artifactId></exclusion>"

@@ -51,8 +51,8 @@ def bandwidth(place: Path, scale: Scale) -> Iterator[Measure]:
 
 
 class AppendCalls:
-    """The system calls that pylog makes for one append, and nothing else: the lock taken and looked at, the
-    slots read, the end looked at, the bytes and a slot written, the lock freed.
+    """The system calls that pylog makes for one append, and nothing else: the lock taken and looked
+    at, the slots read, the end looked at, the bytes and a slot written, the lock freed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -105,7 +105,8 @@ def append_calls(place: Path, scale: Scale) -> Iterator[Measure]:
 
 @contextmanager
 def synced_writes(place: Path, scale: Scale) -> Iterator[Measure]:
-    """Appending 4 KiB to a file and fdatasync, again and again: what one durable commit costs at least."""
+    """Appending 4 KiB to a file and fdatasync, again and again: what one durable commit costs at
+    least."""
     count = scale.of(1_000, at_least=20)
     piece = os.urandom(SYNCED_BYTES)
 

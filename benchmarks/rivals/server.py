@@ -1,4 +1,5 @@
-"""Starts a rival's server in a directory of its own, on a free port of this machine, and stops it."""
+"""Starts a rival's server in a directory of its own, on a free port of this machine, and stops
+it."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def free_port() -> int:
 
 @contextmanager
 def running(command: list[str], directory: Path, answers: Callable[[], bool]) -> Iterator[None]:
-    """The server, from when it answers to when it has stopped. What it prints is in ``server.txt``."""
+    """The server, from when it answers to when it has stopped. What it prints is in
+    ``server.txt``."""
     printed = directory / "server.txt"
     with printed.open("wb") as output:
         process = subprocess.Popen(

@@ -1,4 +1,5 @@
-"""All workloads, by name, in the order in which ``all`` runs them; the machine itself runs in each."""
+"""All workloads, by name, in the order in which ``all`` runs them; the machine itself runs in
+each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A generated access log of a web server, as a topic of a log, and a job over its lines with a regular expression."""
+"""A generated access log of a web server, as a topic of a log, and a job over its lines with a
+regular expression."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def fill(spark: SparkSession, path: str, count: int) -> None:
 
 
 def check(lines: DataFrame, expected: Totals) -> None:
-    """The job: the lines and the bytes of each status. Its totals must be those of the lines that were written."""
+    """The job: the lines and the bytes of each status. Its totals must be those of the lines that
+    were written."""
     from pyspark.sql import functions as f
 
     text = f.col("value").cast("string")

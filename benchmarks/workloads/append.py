@@ -1,4 +1,5 @@
-"""Appending into the page cache: one record a call, many a call, one acknowledged before the next."""
+"""Appending into the page cache: one record a call, many a call, one acknowledged before the
+next."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Compaction: 1 GB with 10,000,000 keys, beside a copy of the same files with a check of their bytes.
+"""Compaction: 1 GB with 10,000,000 keys, beside a copy of the same files with a check of their
+bytes.
 
-Each measures in a process of its own. Keys come in a random order; one record in eleven is an update of a random one. Bytes are
-those before compaction. Those of one second of processor time are told too: they say more on a machine that does other things.
+Each measures in a process of its own. Keys come in a random order; one record in eleven is an
+update of a random one. Bytes are those before compaction. Those of one second of processor time are
+told too: they say more on a machine that does other things.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The pure-Python codec, which is used where no C compiler was: the same work, in a process without the compiled one."""
+"""The pure-Python codec, which is used where no C compiler was: the same work, in a process without
+the compiled one."""
 
 from __future__ import annotations
 

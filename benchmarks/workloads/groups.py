@@ -1,4 +1,5 @@
-"""Consumer groups: how soon others read what a member leaves, what pauses when one joins, and what a group costs."""
+"""Consumer groups: how soon others read what a member leaves, what pauses when one joins, and what
+a group costs."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def _consumer(log: Log) -> Consumer:
 
 
 def _live(directory: Path, consumers: int, pipe: Connection) -> None:
-    """``join``, then poll until told to ``stop``: when each partition's records came is what it answers."""
+    """``join``, then poll until told to ``stop``: when each partition's records came is what it
+    answers."""
     with Log(directory, create=False) as log:
         pipe.send("ready")
         pipe.recv()
@@ -105,7 +107,8 @@ def _processor_s() -> float:
 
 
 def _wait_until_stable(log: Log, members: int, poll: Callable[[float], object] = time.sleep) -> None:
-    """Looks at the state alone: a description looks at every partition as well, on the processor that members need.
+    """Looks at the state alone: a description looks at every partition as well, on the processor
+    that members need.
 
     A member of this process must ``poll`` meanwhile: it may be the one that the group waits for.
     """
@@ -271,7 +274,8 @@ def _idle(place: Path, scale: Scale) -> Iterator[Measure]:
 
 
 def _spent_s(member: Member) -> float:
-    """Processor time of the process's threads so far. By ``schedstat``, in nanoseconds: ``stat`` counts ticks of 10 ms."""
+    """Processor time of the process's threads so far. By ``schedstat``, in nanoseconds: ``stat``
+    counts ticks of 10 ms."""
     threads = Path(f"/proc/{member.process.pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 

@@ -1,5 +1,5 @@
-"""From ``send`` to ``poll``, at a thousand records a second: between two threads, between two processes. And what a consumer
-that waits costs.
+"""From ``send`` to ``poll``, at a thousand records a second: between two threads, between two
+processes. And what a consumer that waits costs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _SPAWN = get_context("spawn")
 
 
 def _send_steadily(log: Log, count: int) -> None:
-    """One record a period, which carries the time it was sent at: the clock is the same in all processes."""
+    """One record a period, which carries the time it was sent at: the clock is the same in all
+    processes."""
     with Producer(log, acks=1, linger_ms=0) as producer:
         due = time.perf_counter()
         for _ in range(count):

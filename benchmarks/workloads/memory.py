@@ -1,5 +1,6 @@
-"""The memory of a process that produces, that consumes, that has a thousand partitions open: what the kernel says is resident.
-Each is measured in a process of its own, above what it had when the log was open.
+"""The memory of a process that produces, that consumes, that has a thousand partitions open: what
+the kernel says is resident. Each is measured in a process of its own, above what it had when the
+log was open.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def _produce(log: Log, size_bytes: int) -> int:
 
 
 def _fill(log: Log, size_bytes: int) -> int:
-    """What ``_consume`` reads, written by another process, whose memory is none of the consumer's."""
+    """What ``_consume`` reads, written by another process, whose memory is none of the
+    consumer's."""
     with Producer(log, acks=1) as producer:
         batch = [VALUE] * MANY
         for _ in range(_lots(size_bytes)):

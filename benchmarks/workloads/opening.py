@@ -1,5 +1,5 @@
-"""What it takes until the first record: importing, a fresh log, a log of a thousand partitions, one whose writer was killed,
-one that lost its power.
+"""What it takes until the first record: importing, a fresh log, a log of a thousand partitions, one
+whose writer was killed, one that lost its power.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def _killed(place: Path, scale: Scale) -> Iterator[Measure]:
 
 
 def _left_by(producers: int) -> Contender:
-    """Many batches of one record, by so many producers one after another, whose writer did not close the log."""
+    """Many batches of one record, by so many producers one after another, whose writer did not
+    close the log."""
 
     @contextmanager
     def reopened(place: Path, scale: Scale) -> Iterator[Measure]:

@@ -1,4 +1,5 @@
-"""An outbox in SQLite: its rows are relayed into a log exactly once, beside the least that any relay does in the database."""
+"""An outbox in SQLite: its rows are relayed into a log exactly once, beside the least that any
+relay does in the database."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ def _median_us(work: Callable[[], object], times: int, before: Callable[[], obje
 
 
 def _pread_us(segments: list[tuple[Path, int]], times: int) -> float:
-    """A mebibyte from anywhere in these files, by the system call alone: what a seek to a batch of that size can't do without."""
+    """A mebibyte from anywhere in these files, by the system call alone: what a seek to a batch of
+    that size can't do without."""
     files = [os.open(path, os.O_RDONLY) for path, _ in segments]
     seeds = random.Random(20_261_122)
 

@@ -1,4 +1,5 @@
-"""Spark over a log, and what else could give it the same rows: Parquet, a source of tuples, and one that has nothing to do."""
+"""Spark over a log, and what else could give it the same rows: Parquet, a source of tuples, and one
+that has nothing to do."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ PREPARED_ROWS = 9_000  # as many as a batch of the source has
 
 
 def _processor_s() -> dict[int, float]:
-    """Of this process and those that descend from it, so far (proc(5): ``stat`` and ``task/*/children``)."""
+    """Of this process and those that descend from it, so far (proc(5): ``stat`` and
+    ``task/*/children``)."""
     spent: dict[int, float] = {}
     waiting = [os.getpid()]
     while waiting:
@@ -119,7 +121,8 @@ def _rows_of(rows: Callable[[str, int, int], Iterator[Any]], called: str, place:
 
 
 def _source(called: str, rows: Callable[[int, int], Iterator[Any]]) -> Any:
-    """A data source with pylog's columns. ``rows`` takes the number of a partition and how many rows there are in all."""
+    """A data source with pylog's columns. ``rows`` takes the number of a partition and how many
+    rows there are in all."""
     from pyspark import cloudpickle
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 

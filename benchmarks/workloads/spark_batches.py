@@ -1,4 +1,5 @@
-"""What a micro-batch of a few rows costs: of a log, and of a Kafka broker with Spark's own source."""
+"""What a micro-batch of a few rows costs: of a log, and of a Kafka broker with Spark's own
+source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the workloads beside a Kafka broker share: the jars of their session, and a broker for all contenders of one."""
+"""What the workloads beside a Kafka broker share: the jars of their session, and a broker for all
+contenders of one."""
 
 from __future__ import annotations
 

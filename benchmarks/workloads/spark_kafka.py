@@ -1,4 +1,5 @@
-"""The same records read by Spark: from a log, from Parquet, and from a Kafka broker with Spark's own connector."""
+"""The same records read by Spark: from a log, from Parquet, and from a Kafka broker with Spark's
+own connector."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ _shared: dict[Path, Any] = {}
 
 @contextmanager
 def session(jars: Sequence[Path] = ()) -> Iterator[SparkSession]:
-    """On two cores. The first that asks starts it, in a JVM of its own with these ``jars``, and stops it."""
+    """On two cores. The first that asks starts it, in a JVM of its own with these ``jars``, and
+    stops it."""
     try:
         import pyarrow as pa  # noqa: F401
         from pyspark import SparkContext
@@ -62,7 +63,8 @@ def session(jars: Sequence[Path] = ()) -> Iterator[SparkSession]:
 
 
 def _end_jvm() -> None:
-    """PySpark keeps the JVM of a session that was stopped, and a JVM keeps the jars and the memory it started with."""
+    """PySpark keeps the JVM of a session that was stopped, and a JVM keeps the jars and the memory
+    it started with."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -76,7 +78,8 @@ def _end_jvm() -> None:
 
 @contextmanager
 def shared(directory: Path, make: Callable[[Path], AbstractContextManager[T]]) -> Iterator[T]:
-    """What all contenders of a workload use, in ``directory``. The first that asks makes it, and ends it."""
+    """What all contenders of a workload use, in ``directory``. The first that asks makes it, and
+    ends it."""
     if directory in _shared:
         yield _shared[directory]
         return

@@ -1,4 +1,5 @@
-"""Micro-batches of Spark over a log: how many records a second, whether they keep up, and what a small one costs."""
+"""Micro-batches of Spark over a log: how many records a second, whether they keep up, and what a
+small one costs."""
 
 from __future__ import annotations
 
@@ -101,7 +102,8 @@ def _produce(path: Path, live_s: int, gate: Event) -> None:
 
 
 def _kept_up(taken: list[Any], live_s: int) -> Sample:
-    """How late the query was at worst: how old the oldest record of a micro-batch was when that was done."""
+    """How late the query was at worst: how old the oldest record of a micro-batch was when that was
+    done."""
     check_count(sum(progress["numInputRows"] for progress in taken), WARMING + live_s * RATE_PER_S)
     late_s = [p["numInputRows"] / RATE_PER_S + p["durationMs"]["triggerExecution"] / 1e3 for p in taken[1:]]
     return {"late_s": max(late_s)}

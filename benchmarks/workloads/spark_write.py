@@ -1,4 +1,5 @@
-"""Spark's sink, with the time of the commit and equal ones: beside Spark's Kafka sink, a sink that drops the rows, and a disk."""
+"""Spark's sink, with the time of the commit and equal ones: beside Spark's Kafka sink, a sink that
+drops the rows, and a disk."""
 
 from __future__ import annotations
 

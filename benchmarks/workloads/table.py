@@ -1,7 +1,8 @@
-"""Tables: how long a start with a snapshot takes, and updates and lookups of 10,000,000 keys in RocksDB.
+"""Tables: how long a start with a snapshot takes, and updates and lookups of 10,000,000 keys in
+RocksDB.
 
-Each measures in a process of its own. Keys come in a random order. The updates and lookups of one second of processor time
-are told too: they say more on a machine that does other things.
+Each measures in a process of its own. Keys come in a random order. The updates and lookups of one
+second of processor time are told too: they say more on a machine that does other things.
 """
 
 from __future__ import annotations

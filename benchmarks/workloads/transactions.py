@@ -1,4 +1,5 @@
-"""What a transaction costs: beside the same records sent idempotently, and beside the syncs that it cannot avoid."""
+"""What a transaction costs: beside the same records sent idempotently, and beside the syncs that it
+cannot avoid."""
 
 from __future__ import annotations
 

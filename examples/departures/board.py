@@ -1,4 +1,5 @@
-"""The consumer's process: reads the departures while they are being sent, and keeps a board of the delays.
+"""The consumer's process: reads the departures while they are being sent, and keeps a board of the
+delays.
 
     python board.py DIRECTORY
 
@@ -49,7 +50,8 @@ class Board:
 
     @property
     def is_announced(self) -> bool:
-        """Whether all producers have said how many departures they have, so that ``expected`` is the final number."""
+        """Whether all producers have said how many departures they have, so that ``expected`` is
+        the final number."""
         return set(self.planned) == set(self.airports)
 
     @property
@@ -77,7 +79,8 @@ class Board:
         self._check_order(departure)
 
     def _check_order(self, departure: Departure) -> None:
-        """An airport sends in order of time, and a key's records keep their order: time never goes back."""
+        """An airport sends in order of time, and a key's records keep their order: time never goes
+        back."""
         if departure.aircraft is None:
             return
         key = departure.aircraft, departure.origin
@@ -103,7 +106,8 @@ class Board:
 
 
 def watch(directory: str, airports: list[str]) -> Board:
-    """Read until the board is complete. SystemExit if the producers began and then nothing comes any more."""
+    """Read until the board is complete. SystemExit if the producers began and then nothing comes
+    any more."""
     board = Board(airports)
     with (
         Log(directory, read_only=True) as log,

@@ -1,9 +1,9 @@
 """The event of this example: one scheduled departure as a record of the topic ``departures``.
 
-key        the aircraft's tail number, so that its flights stay in order; no key where it is not known
+key        the aircraft's tail number, so that its flights stay in order; none if it is unknown
 timestamp  the scheduled departure, in UTC
 headers    carrier and origin
-value      the rest as JSON: {"flight": 1545, "dest": "IAH", "delay_min": 2}; no delay means cancelled
+value      the rest as JSON: {"flight": 1545, "dest": "IAH", "delay_min": 2}; no delay: cancelled
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ TIME_ZONE = "America/New_York"
 
 
 class Departure(NamedTuple):
-    """One flight as it was scheduled, and how late it left (minutes; early is negative; None if it never did)."""
+    """One flight as it was scheduled, and how late it left (minutes; early is negative; None if it
+    never did)."""
 
     scheduled_ms: int
     origin: str

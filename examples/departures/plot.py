@@ -22,7 +22,8 @@ WEEK_MS = 7 * 86_400_000
 
 
 def draw(table: Table, output: Path) -> None:
-    """Write the PNG. Carriers stand in order of their flights, with a row and a column for all of them."""
+    """Write the PNG. Carriers stand in order of their flights, with a row and a column for all of
+    them."""
     carriers = sorted({cell.carrier for cell in table}, key=lambda carrier: -departed(pick(table, carrier=carrier)))
     hours = sorted({cell.hour for cell in table if departed(pick(table, hour=cell.hour))})
     hours = list(range(hours[0], hours[-1] + 1))
@@ -56,7 +57,8 @@ def draw(table: Table, output: Path) -> None:
 
 
 def draw_year(hours: list[tuple[str, int, int, int]], output: Path) -> None:
-    """Mean delay of each airport by week, of (airport, hour in ms since 1970, flights, sum of delays)."""
+    """Mean delay of each airport by week, of (airport, hour in ms since 1970, flights, sum of
+    delays)."""
     weeks: dict[str, dict[int, list[int]]] = {}
     for airport, at_ms, flights, delay_min in hours:
         week = weeks.setdefault(airport, {}).setdefault(at_ms // WEEK_MS, [0, 0])

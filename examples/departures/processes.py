@@ -18,13 +18,15 @@ class ChildFailed(Exception):
 
 
 class Children:
-    """Scripts of this directory, each in its own process. Leaving the block ends those that still run."""
+    """Scripts of this directory, each in its own process. Leaving the block ends those that still
+    run."""
 
     def __init__(self) -> None:
         self._running: dict[str, subprocess.Popen[str]] = {}
 
     def start(self, name: str, script: str, *arguments: str, keep_output: bool = False) -> None:
-        """With ``keep_output`` what the process prints is shown when all have ended, so that it can't disturb the board."""
+        """With ``keep_output`` what the process prints is shown when all have ended, so that it
+        can't disturb the board."""
         self._running[name] = subprocess.Popen(
             [sys.executable, str(HERE / script), *arguments],
             stdout=subprocess.PIPE if keep_output else None,

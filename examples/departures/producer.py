@@ -22,7 +22,8 @@ from pylog.errors import PylogError
 def replay(directory: str, airport: str, limit: int | None) -> None:
     flights = load_flights([airport], limit)
     began = time.monotonic()
-    # Leaving the producer's block waits until every record is acknowledged, and raises if one could not be written.
+    # Leaving the producer's block waits until every record is acknowledged, and raises if one could
+    # not be written.
     with Log(directory, create=False) as log, Producer(log, acks="all", linger_ms=50, compression="zstd") as producer:
         producer.send(PLANS, str(len(flights)).encode(), key=airport.encode()).result()
         for departure in departures(flights):

@@ -1,4 +1,5 @@
-"""The whole example: three producers, a live board, a Spark report, and a check of all totals. See README.md.
+"""The whole example: three producers, a live board, a Spark report, and a check of all totals. See
+README.md.
 
 python run.py [--directory DIRECTORY] [--output departures.png]
 """

@@ -1,10 +1,12 @@
-"""The streaming job: the delays of every hour, as flights leave, from one topic into another, and a plot of the year.
+"""The streaming job: the delays of every hour, as flights leave, from one topic into another, and a
+plot of the year.
 
     python stream.py --directory var/stream --output var/stream.png [--limit N]
 
-Flights are sent in the order in which they left; their time is the one they were scheduled for. So an event comes as late as its
-flight left, up to a day, and an hour's figures are final when the stream has gone a day beyond it: the watermark. Each of them is
-written once, whenever this is killed and started again.
+Flights are sent in the order in which they left; their time is the one they were scheduled for. So
+an event comes as late as its flight left, up to a day, and an hour's figures are final when the
+stream has gone a day beyond it: the watermark. Each of them is written once, whenever this is
+killed and started again.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ BATCH = 40_000  # events of a micro-batch
 
 
 def send(log: Log, flights: pd.DataFrame) -> int:
-    """All that left, in that order; then one event of two days later, of no airport, behind which the last hours are final."""
+    """All that left, in that order; then one event of two days later, of no airport, behind which
+    the last hours are final."""
     left = flights.dropna(subset="dep_delay")
     at_ms = left["scheduled_ms"] + left["dep_delay"] * 60_000
     ordered = left.iloc[at_ms.argsort(kind="stable")]
@@ -50,7 +53,8 @@ def send(log: Log, flights: pd.DataFrame) -> int:
 
 
 def started(spark: SparkSession, directory: Path, batch: int = BATCH) -> StreamingQuery:
-    """From ``left`` to ``delays``, until all that is there is read. A checkpoint beside the log knows how far it has come."""
+    """From ``left`` to ``delays``, until all that is there is read. A checkpoint beside the log
+    knows how far it has come."""
     from pyspark.sql import functions as f
 
     records = spark.readStream.format("pylog").options(

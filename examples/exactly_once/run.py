@@ -1,4 +1,5 @@
-"""Count the words of pylog's own documentation by several workers, kill some of them on the way, and check the counts.
+"""Count the words of pylog's own documentation by several workers, kill some of them on the way,
+and check the counts.
 
 python examples/exactly_once/run.py --kills 20
 """

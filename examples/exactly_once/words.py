@@ -1,4 +1,5 @@
-"""The words of a text, and their counts: what a worker does, and what the check repeats in one thread."""
+"""The words of a text, and their counts: what a worker does, and what the check repeats in one
+thread."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
     python worker.py DIRECTORY words-0
 
-It has no handling of crashes: after one, start it again. The second argument is its transactional id. No two
-workers may have the same one at a time; the next worker with it ends what the one before has left.
+It has no handling of crashes: after one, start it again. The second argument is its transactional
+id. No two workers may have the same one at a time; the next worker with it ends what the one before
+has left.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     python lake.py LOG TOPIC LAKE [--files-of-mb 128] [--group NAME] [--accept-loss]
 
-The checkpoint in LAKE/_checkpoint knows how far it has come; kill it whenever you like and start it again. Readers of the lake
-see whole files only, those of Spark each record once (LAKE/_spark_metadata names the files that count).
+The checkpoint in LAKE/_checkpoint knows how far it has come; kill it whenever you like and start it
+again. Readers of the lake see whole files only, those of Spark each record once
+(LAKE/_spark_metadata names the files that count).
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def start_spark() -> SparkSession:
 def started(
     spark: SparkSession, log: Path, topic: str, lake: Path, file_bytes: int = 128 * MB, *, accept_loss: bool = False
 ) -> StreamingQuery:
-    """Copies what the topic has and the lake has not. A micro-batch makes one file of each day that it has records of."""
+    """Copies what the topic has and the lake has not. A micro-batch makes one file of each day that
+    it has records of."""
     records = spark.readStream.format("pylog").options(
         subscribe=topic, startingOffsets="earliest", includeHeaders="true", maxBytesPerTrigger=str(file_bytes),
         failOnDataLoss=str(not accept_loss).lower(),
@@ -61,7 +63,8 @@ def register(log: Log, topic: str, group: str) -> None:
 
 
 def finish(query: StreamingQuery, log: Log | None, group: str) -> int:
-    """Wait for the end; returns how many records were added. Meanwhile the group commits what the lake has."""
+    """Wait for the end; returns how many records were added. Meanwhile the group commits what the
+    lake has."""
     added: dict[int, int] = {}  # by batch: Spark remembers the last hundred
     is_over = False
     while not is_over:

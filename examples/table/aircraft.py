@@ -1,4 +1,5 @@
-"""The topic of the example: a record for each departure, its key the aircraft, its value the flight as JSON."""
+"""The topic of the example: a record for each departure, its key the aircraft, its value the flight
+as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ AIRPORTS = ("EWR", "JFK", "LGA")
 
 
 def departures(limit: int) -> list[tuple[bytes, bytes, int]]:
-    """Key, value and scheduled time of the first flights of each airport, in the order of their times."""
+    """Key, value and scheduled time of the first flights of each airport, in the order of their
+    times."""
     flights = load_flights(AIRPORTS, limit).dropna(subset=["tailnum"])
     columns = flights[["tailnum", "carrier", "flight", "origin", "dest", "scheduled_ms"]]
     return [

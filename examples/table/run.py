@@ -1,8 +1,11 @@
-"""Sends flights, serves the newest one of each aircraft from another process, kills that one, and compares all answers.
+"""Sends flights, serves the newest one of each aircraft from another process, kills that one, and
+compares all answers.
 
-    python run.py [--flights 5000] [--kills 3] [--store memory|rocksdict] [--directory DIR] [--seed 1]
+    python run.py [--flights 5000] [--kills 3] [--store memory|rocksdict] [--directory DIR] [--seed
+    1]
 
-Exits with 1 if an answer is older than the flights sent before the request, or if the table is not a scan of the topic.
+Exits with 1 if an answer is older than the flights sent before the request, or if the table is not
+a scan of the topic.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     python serve.py LOG [--table DIRECTORY] [--port 8013] [--store memory|rocksdict]
 
-GET /aircraft/N14228 answers with the aircraft's newest flight, GET /aircraft with the number of aircraft.
+GET /aircraft/N14228 answers with the aircraft's newest flight, GET /aircraft with the number of
+aircraft.
 """
 
 from __future__ import annotations

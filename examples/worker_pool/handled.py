@@ -1,7 +1,9 @@
-"""What the workers have done: an SQLite table that all of them write, with one row per record of the log.
+"""What the workers have done: an SQLite table that all of them write, with one row per record of
+the log.
 
-The row's key is the record's place in the log. An order that is handled again (its worker was killed before it committed) meets
-the row it left the first time: the effect stays one, and ``times`` tells.
+The row's key is the record's place in the log. An order that is handled again (its worker was
+killed before it committed) meets the row it left the first time: the effect stays one, and
+``times`` tells.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ ON CONFLICT (partition, offset) DO UPDATE SET times = times + 1, worker = exclud
 
 
 class Handled:
-    """The table in a directory, made if it is not there. A write stands when its call returns, whoever is killed then."""
+    """The table in a directory, made if it is not there. A write stands when its call returns,
+    whoever is killed then."""
 
     def __init__(self, directory: str | Path) -> None:
         self._database = sqlite3.connect(Path(directory, FILE), timeout=PATIENCE_S, isolation_level=None)

@@ -1,7 +1,7 @@
 """The event of this example: one order of a customer, as a record of the topic ``orders``.
 
 key    the customer, so that one customer's orders are handled in the order they were made
-value  JSON: {"number": 17, "cents": 4999}; numbers count up from 0, so that a missing one is noticed
+value  JSON: {"number": 17, "cents": 4999}; numbers rise from 0, so that a missing one is noticed
 """
 
 from __future__ import annotations

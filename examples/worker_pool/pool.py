@@ -1,4 +1,5 @@
-"""The processes: one that sends, and workers that come and go. Leaving the block ends all that still run."""
+"""The processes: one that sends, and workers that come and go. Leaving the block ends all that
+still run."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Pool:
             self._sender = self._start("sender.py", *arguments, stdout=subprocess.PIPE)
 
     def sent(self) -> int | None:
-        """How many orders the sender has sent, once it has ended. ``ChildFailed`` where it could not."""
+        """How many orders the sender has sent, once it has ended. ``ChildFailed`` where it could
+        not."""
         assert self._sender is not None
         if self._sent is None and self._sender.poll() is not None:
             if self._sender.returncode:
@@ -122,7 +124,8 @@ class Pool:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM come at the end of the block: no process is started that the pool doesn't know of."""
+    """Ctrl-C and SIGTERM come at the end of the block: no process is started that the pool doesn't
+    know of."""
     came: list[int] = []
     before = {
         number: signal.signal(number, lambda number, _: came.append(number))

@@ -1,4 +1,5 @@
-"""The whole example: a sender, a pool of workers that follows the lag, a live view of it, and a check. See README.md.
+"""The whole example: a sender, a pool of workers that follows the lag, a live view of it, and a
+check. See README.md.
 
 python run.py [--seconds 30] [--kill-every 3]
 """
@@ -113,7 +114,8 @@ def run(directory: Path, arguments: argparse.Namespace) -> int:
 
 
 def supervise(pool: Pool, watch: Watch, shown: View, arguments: argparse.Namespace) -> int:
-    """Keep the pool as large as the lag asks for, until all is sent and handled: how many were sent."""
+    """Keep the pool as large as the lag asks for, until all is sent and handled: how many were
+    sent."""
     chance = random.Random(arguments.seed)
     began_s = progress_s = time.monotonic()
     kill_s = began_s + (arguments.kill_every or float("inf"))

@@ -1,4 +1,5 @@
-"""How many workers there should be: one more while the lag is large, one less when it has been small for a while."""
+"""How many workers there should be: one more while the lag is large, one less when it has been
+small for a while."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ TICK_S = 0.02
 def send(directory: str, seconds: float, rate: float, rush: float) -> int:
     began_s = time.monotonic()
     sent = 0
-    # Leaving the producer's block waits until every record is acknowledged, and raises if one could not be written.
+    # Leaving the producer's block waits until every record is acknowledged, and raises if one could
+    # not be written.
     with Log(Path(directory, LOG), create=False) as log, Producer(log, acks="all", linger_ms=20) as producer:
         while True:
             elapsed_s = time.monotonic() - began_s
@@ -38,7 +39,8 @@ def send(directory: str, seconds: float, rate: float, rush: float) -> int:
 
 
 def orders_due(elapsed_s: float, seconds: float, rate: float, rush: float) -> int:
-    """How many orders have come in by then: ``rate`` a second, and ``rush`` times as many in the middle third."""
+    """How many orders have come in by then: ``rate`` a second, and ``rush`` times as many in the
+    middle third."""
     third_s = seconds / 3
     rushed_s = min(max(elapsed_s - third_s, 0.0), third_s)
     return int(rate * (min(elapsed_s, seconds) + (rush - 1) * rushed_s))

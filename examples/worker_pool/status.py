@@ -1,4 +1,5 @@
-"""What the group looks like from outside: all of it comes from ``Log.describe_group``, which joins nothing and takes no lock."""
+"""What the group looks like from outside: all of it comes from ``Log.describe_group``, which joins
+nothing and takes no lock."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ WINDOW_S = 2.0  # over which rates are taken
 
 
 class Member(NamedTuple):
-    """``reads`` are numbers of partitions; ``awaits`` those it gets once others have given them up."""
+    """``reads`` are numbers of partitions; ``awaits`` those it gets once others have given them
+    up."""
 
     name: str
     pid: int

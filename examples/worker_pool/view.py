@@ -1,4 +1,5 @@
-"""How the pool looks: a live picture on a terminal, a plain line now and then elsewhere, or without rich."""
+"""How the pool looks: a live picture on a terminal, a plain line now and then elsewhere, or without
+rich."""
 
 from __future__ import annotations
 

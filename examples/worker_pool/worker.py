@@ -2,8 +2,9 @@
 
     python worker.py DIRECTORY worker-by-hand
 
-Start as many as you like, at any time. SIGTERM and Ctrl-C make it finish what it has in hand, commit and leave. Killed, it has
-committed all but its last batch at most, which another worker then handles again: at least once.
+Start as many as you like, at any time. SIGTERM and Ctrl-C make it finish what it has in hand,
+commit and leave. Killed, it has committed all but its last batch at most, which another worker then
+handles again: at least once.
 """
 
 from __future__ import annotations

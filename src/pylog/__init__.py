@@ -12,18 +12,18 @@ In short::
 
 # General layout, from what a program uses down to the foundations. A line may use lines below it.
 #
-#   cli  spark  testing  outbox  tables   the command line; Spark; a pytest plugin; an outbox; tables
+#   cli  spark  testing  outbox  tables   commands; Spark; a pytest plugin; an outbox; tables
 #   log  producer  consumer         the public face; batching and sending; fetching and iterating
 #   topic_changes                   another name, or other partitions, of a topic in use
 #   transaction                     states, decisions and owners of transactions
-#   group  cleaner  backup          members and offsets of consumer groups; what retention deletes; copies of a log
+#   group  cleaner  backup          members and offsets of groups; retention; copies of a log
 #   manager                         one open log: partitions, waiting, producer ids, opening, checks
 #   partition  catalog              appending and reading under one lock; topics and their settings
 #   segment                         one .log file with its indexes: written, read, scanned
 #   index                           from offsets and times to positions
 #   arrow                           decoded columns as Arrow record batches, tables as rows to send
 #   codec  storage                  bytes and records (compiled if possible); the operating system
-#   clock  turn  checks  database   time; locks of threads; what a caller may pass; the application's database
+#   clock  turn  checks  database   time; locks of threads; arguments; an application's database
 #   interrupts                      separates a signal handler's exceptions from pylog's own
 #   model  limits                   values that all rooms use; sizes and times of several rooms
 #   errors                          what can go wrong, and the remedy

@@ -59,7 +59,8 @@ def _wrong(option: str, expected: str, value: object) -> ConfigError:
 
 
 def refuse_records(topic: object, call: str) -> None:
-    """``InvalidTopicName`` for the topics that only commits write, as a broker refuses records for them."""
+    """``InvalidTopicName`` for the topics that only commits write, as a broker refuses records for
+    them."""
     refuse_decisions(topic, call)
     if topic == OFFSETS_TOPIC:
         raise InvalidTopicName(
@@ -69,7 +70,8 @@ def refuse_records(topic: object, call: str) -> None:
 
 
 def refuse_decisions(topic: object, call: str) -> None:
-    """``InvalidTopicName`` for the topic that says which transactions are committed: only those write it."""
+    """``InvalidTopicName`` for the topic that says which transactions are committed: only those
+    write it."""
     if topic == TRANSACTIONS_TOPIC:
         raise InvalidTopicName(
             f"{call}: {TRANSACTIONS_TOPIC} says which transactions of this log are committed: it is only read; take another",
@@ -143,7 +145,8 @@ def copy_of_buffer(value: Any) -> Any:
 def refuses_other_options(
     owner: str, known: Collection[str], elsewhere: Mapping[str, str]
 ) -> Callable[[_Function], _Function]:
-    """Decorates an ``__init__``, or a function: ``ConfigError``, with a hint (``meant``), for keywords not ``known``.
+    """Decorates an ``__init__``, or a function: ``ConfigError``, with a hint (``meant``), for
+    keywords not ``known``.
 
     The signature names each option, so that a type checker finds a misspelt one.
     """

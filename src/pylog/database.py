@@ -109,7 +109,8 @@ class Database:
 
 
 def is_connection(value: object) -> bool:
-    """Whether this is a connection, and not a function that opens one. SQLite's can be called, too."""
+    """Whether this is a connection, and not a function that opens one. SQLite's can be called,
+    too."""
     return hasattr(value, "exec_driver_sql") or (hasattr(value, "cursor") and hasattr(value, "commit"))
 
 

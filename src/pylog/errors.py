@@ -123,8 +123,8 @@ class RecordTooLarge(NotAppended, ValueError):
 
 
 class InvalidRecord(NotAppended, ValueError):
-    """The topic is compacted, and the record has no key: the next compaction would drop it. Give it a key,
-    or send it to a topic whose ``cleanup_policy`` is without ``compact``."""
+    """The topic is compacted, and the record has no key: the next compaction would drop it. Give it
+    a key, or send it to a topic whose ``cleanup_policy`` is without ``compact``."""
 
 
 class DeliveryTimeout(NotAppended, TimeoutError):
@@ -186,7 +186,8 @@ class InvalidTransactionState(NotAppended):
 
 
 class TransactionAborted(NotAppended):
-    """The transaction is aborted: it can only be ended by ``abort_transaction``. Repeat its work."""
+    """The transaction is aborted: it can only be ended by ``abort_transaction``. Repeat its
+    work."""
 
     retriable = True
 

@@ -194,9 +194,9 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         """Give a topic another name, with its records, id and groups' positions. Durable on return.
 
         Its producers get ``TopicNotFound`` then; subscriptions to the old name continue without it.
-        ``TopicNotFound``, ``TopicExists``, ``InvalidTopicName``; ``ConfigError`` for more than about
-        1,800,000 commits of groups in the topic; ``LogLocked`` if a transaction stays
-        open in it for 30 s, or a stopped process holds a lock: nothing was changed, call again.
+        ``TopicNotFound``, ``TopicExists``, ``InvalidTopicName``; ``ConfigError`` for more than
+        about 1,800,000 commits of groups in the topic; ``LogLocked`` if a transaction stays open in
+        it for 30 s, or a stopped process holds a lock: nothing was changed, call again.
         """
         from pylog.topic_changes.rename import rename_topic  # rarely needed
 
@@ -205,15 +205,15 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     def repartition(
         self, name: str, partitions: int, progress: Callable[[int], object] | None = None
     ) -> TopicDescription:
-        """Give a topic more or fewer partitions. Each key keeps its order: by time, as far as it was
-        in several at the call. Groups continue where they have committed, at least once. Durable on
-        return; a topic with so many is left as it is.
+        """Give a topic more or fewer partitions. Each key keeps its order: by time, as far as it
+        was in several at the call. Groups continue where they have committed, at least once.
+        Durable on return; a topic with so many is left as it is.
 
-        A copy takes the topic's place: producers' records meanwhile fail with ``TopicChanged``; send
-        them again. ``progress`` gets the number of bytes copied since its last call. A killed call
-        is repeated, or has changed everything. ``TopicNotFound``, ``ConfigError``, ``StorageFull``;
-        ``LogLocked`` as for ``rename_topic``, and if records are deleted or compacted during each of
-        5 copies.
+        A copy takes the topic's place: producers' records meanwhile fail with ``TopicChanged``;
+        send them again. ``progress`` gets the number of bytes copied since its last call. A killed
+        call is repeated, or has changed everything. ``TopicNotFound``, ``ConfigError``,
+        ``StorageFull``; ``LogLocked`` as for ``rename_topic``, and if records are deleted or
+        compacted during each of 5 copies.
         """
         from pylog.topic_changes.repartition import repartition  # rarely needed
 
@@ -320,7 +320,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         return _transactions(self.manager).ids()
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """The last transaction of an id, and where it waits for markers. ``TransactionNotFound``."""
+        """The last transaction of an id, and where it waits for markers.
+        ``TransactionNotFound``."""
         return _transactions(self.manager).describe(transactional_id)
 
     def abort_transaction(self, transactional_id: str) -> None:
@@ -335,9 +336,9 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         return _transactions(self.manager).open_transactions(require_several("topics", topics) or self.topics())
 
     def abort_transaction_at(self, partition: TopicPartition, start_offset: int) -> OpenTransactionDescription:
-        """Abort the open transaction whose first record in ``partition`` is at ``start_offset``, and
-        return what it was. If no record tells its transactional id, it ends in this partition alone;
-        so end those that Kafka left open. Errors as ``abort_transaction``."""
+        """Abort the open transaction whose first record in ``partition`` is at ``start_offset``,
+        and return what it was. If no record tells its transactional id, it ends in this partition
+        alone; so end those that Kafka left open. Errors as ``abort_transaction``."""
         return _transactions(self.manager).abort_at(
             partition_of(partition), require_whole("start_offset", start_offset)
         )
@@ -358,9 +359,9 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         return self.manager.settings()
 
     def maintain(self, topics: Iterable[str] = (), *, dry_run: bool = False) -> MaintenanceReport:
-        """Do all maintenance that is due, once: what the policies of these topics, or of all, and the
-        log's bound no longer keep is deleted, compacted topics are compacted, and what a compaction or an
-        erasure that died has left is removed.
+        """Do all maintenance that is due, once: what the policies of these topics, or of all, and
+        the log's bound no longer keep is deleted, compacted topics are compacted, and what a
+        compaction or an erasure that died has left is removed.
 
         What fails on one partition is in the report. ``dry_run=True`` changes nothing and needs no
         permission to write. Durable on return. ``TopicNotFound``, ``ReadOnlyLog``.
@@ -388,13 +389,15 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         return _with_notes(self.manager, self.manager.find_problems(names, progress, report), report)
 
     def backup(self, path: str | Path, progress: Callable[[int], object] | None = None) -> BackupReport:
-        """Copy the log, which may be in use, to the directory ``path``: a log with every record that was
-        acknowledged before this call, and each transaction as a whole or not at all. Durable on return.
+        """Copy the log, which may be in use, to the directory ``path``: a log with every record
+        that was acknowledged before this call, and each transaction as a whole or not at all.
+        Durable on return.
 
-        An unchanged earlier copy there is replaced at the end, in one step; its sealed segments are kept, not
-        copied. ``progress`` gets the number of bytes of segments since its last call. ``NotABackup``,
-        ``ConfigError``, ``LogLocked``, ``ReadOnlyLog``, ``CorruptRecord``, ``StorageFull``; ``StorageError``
-        if a topic is renamed, repartitioned or altered to be compacted meanwhile: call again.
+        An unchanged earlier copy there is replaced at the end, in one step; its sealed segments are
+        kept, not copied. ``progress`` gets the number of bytes of segments since its last call.
+        ``NotABackup``, ``ConfigError``, ``LogLocked``, ``ReadOnlyLog``, ``CorruptRecord``,
+        ``StorageFull``; ``StorageError`` if a topic is renamed, repartitioned or altered to be
+        compacted meanwhile: call again.
         """
         from pylog.backup.backup import back_up
 
@@ -463,7 +466,8 @@ def _maintain(manager: LogManager) -> MaintenanceReport:
 
 
 def _after_roll(manager: LogManager, partition: PartitionLog) -> None:
-    """Apply retention and the log's bound, unless they must ask the groups: that is left to maintenance."""
+    """Apply retention and the log's bound, unless they must ask the groups: that is left to
+    maintenance."""
     config, max_bytes = manager.describe_topic(partition.topic).config, manager.settings().max_bytes
     if max_bytes != -1 or config.has_limit:
         manager.part(cleaner_of).after_roll(partition, max_bytes)

@@ -13,7 +13,8 @@ from pylog.kafka_names import answers_kafkas_names
 Header = tuple[str, bytes | None]
 Headers = tuple[Header, ...]
 GivenHeaders = Sequence[Header] | Mapping[str, bytes | None]
-"""The headers of a record to write: pairs, or a dict. No iterator: a record may be encoded twice."""
+"""The headers of a record to write: pairs, or a dict. No iterator: a record may be encoded
+twice."""
 
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1

@@ -40,7 +40,8 @@ def view_of(
 
 
 def rows(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows of a table; ``timestamp`` in microseconds, since Python's own type ends with the year 9999."""
+    """The rows of a table; ``timestamp`` in microseconds, since Python's own type ends with the
+    year 9999."""
     names = table.schema.names
     if "timestamp" in names:
         at = names.index("timestamp")

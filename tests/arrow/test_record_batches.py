@@ -1,4 +1,5 @@
-"""Batches become record batches: every record, every column, in pieces, without copies where that is possible."""
+"""Batches become record batches: every record, every column, in pieces, without copies where that
+is possible."""
 
 from __future__ import annotations
 

@@ -55,7 +55,8 @@ def values(log: Log, topic: str) -> list[bytes | None]:
 
 
 def check(copy: Path, log: Log) -> None:
-    """The copy holds what the log holds now; a writer of a duplicate finds the same, and continues."""
+    """The copy holds what the log holds now; a writer of a duplicate finds the same, and
+    continues."""
     expected = contents(log)
     with Log(copy, read_only=True) as copied:
         assert contents(copied) == expected
@@ -165,7 +166,8 @@ def test_without_links_a_second_backup_copies_all(tmp_path: Path) -> None:
 
 
 class Between:
-    """Lets something happen while a backup copies: when the first file of partition ``a-0`` is opened for it."""
+    """Lets something happen while a backup copies: when the first file of partition ``a-0`` is
+    opened for it."""
 
     def __init__(self) -> None:
         self.work: list[object] = []

@@ -1,4 +1,5 @@
-"""The number of Python calls that an operation takes is bounded, and two checkouts can be compared."""
+"""The number of Python calls that an operation takes is bounded, and two checkouts can be
+compared."""
 
 from __future__ import annotations
 

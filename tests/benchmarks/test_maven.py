@@ -1,4 +1,5 @@
-"""Jars are fetched once, whole or not at all, and a run says which it lacks. A script stands for Maven here."""
+"""Jars are fetched once, whole or not at all, and a run says which it lacks. A script stands for
+Maven here."""
 
 from __future__ import annotations
 

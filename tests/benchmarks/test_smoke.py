@@ -40,7 +40,8 @@ def tiny(name: str, directory: Path, without: tuple[str, ...] = SLOW_TO_START) -
 
 @pytest.fixture(scope="module")
 def one_session() -> Iterator[None]:
-    """For all workloads on Spark: each would start a session of its own, and a new JVM is slow until its code is compiled."""
+    """For all workloads on Spark: each would start a session of its own, and a new JVM is slow
+    until its code is compiled."""
     if problem := java_problem():
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(problem)
     with session_with_jars():

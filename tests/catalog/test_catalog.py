@@ -1,4 +1,5 @@
-"""Topics: names that are safe as paths, changes that every handle sees, and directories that must not be written."""
+"""Topics: names that are safe as paths, changes that every handle sees, and directories that must
+not be written."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def test_every_name_is_refused_or_is_one_path_inside_the_root(tmp_path: Path, se
 
 @pytest.mark.slow
 def test_a_hostile_name_that_is_taken_makes_files_inside_the_root_only(tmpfs_dir: Path, seed: int) -> None:
-    """What is made for them, where it really is; twins in case, or in ``.`` and ``_``, are refused."""
+    """What is made for them, where it really is; twins in case, or in ``.`` and ``_``, are
+    refused."""
     outside = os.listdir(tmpfs_dir)
     taken: dict[str, str] = {}
     with Log(tmpfs_dir / "log") as log:
@@ -286,7 +288,8 @@ def test_logs_created_by_processes_at_once_are_one_log(tmp_log_dir: Path) -> Non
 
 
 class LookedAtTooEarly(StandIn):
-    """Once no manifest was found, another process creates the log and a topic before the directory is listed."""
+    """Once no manifest was found, another process creates the log and a topic before the directory
+    is listed."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -690,7 +693,8 @@ def test_a_filesystem_that_grants_a_lock_twice_can_only_be_read(tmp_log_dir: Pat
 
 
 def as_nobody(root: Path) -> int:
-    """In a child that may not write: open, read, try to write; its exit code, 0 if all was as it should be."""
+    """In a child that may not write: open, read, try to write; its exit code, 0 if all was as it
+    should be."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

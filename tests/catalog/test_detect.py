@@ -1,4 +1,5 @@
-"""A log that lost its manifest is not taken for Kafka's directory, nor for a place to create a log in."""
+"""A log that lost its manifest is not taken for Kafka's directory, nor for a place to create a log
+in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Directories in the way of a topic, or of its deletion: what could be missed is moved aside, never deleted."""
+"""Directories in the way of a topic, or of its deletion: what could be missed is moved aside, never
+deleted."""
 
 from __future__ import annotations
 

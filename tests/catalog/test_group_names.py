@@ -32,7 +32,8 @@ def test_capitals_are_escaped_if_the_filesystem_ignores_case() -> None:
 
 
 def test_capitals_stay_elsewhere_as_processes_of_earlier_builds_have_them() -> None:
-    """Else each build would have its own lock and state of one transactional id, and both would own it."""
+    """Else each build would have its own lock and state of one transactional id, and both would own
+    it."""
     layout = Layout("/log")
     assert layout.group("Billing") == "/log/.pylog/groups/Billing"
     assert layout.transaction("App") == "/log/.pylog/transactions/App"

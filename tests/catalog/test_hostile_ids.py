@@ -1,4 +1,5 @@
-"""Names of groups and of producers: each has a path of its own inside the log's directory, or is refused."""
+"""Names of groups and of producers: each has a path of its own inside the log's directory, or is
+refused."""
 
 from __future__ import annotations
 
@@ -111,7 +112,8 @@ def test_files_of_a_kafka_s_id_that_no_producer_can_have_are_nowhere() -> None:
 
 @pytest.mark.slow
 def test_hostile_ids_make_files_inside_the_root_only_and_do_not_meet(tmpfs_dir: Path, seed: int) -> None:
-    """What is made for them, where it really is; each has its own state, and is told by its own name."""
+    """What is made for them, where it really is; each has its own state, and is told by its own
+    name."""
     (tmpfs_dir / "outside").write_bytes(b"as it was")
     names = distinct(with_twins(hostile_names(random.Random(seed))), 2_000)
     some = random.Random(seed).sample(names, 150)

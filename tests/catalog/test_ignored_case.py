@@ -1,4 +1,5 @@
-"""A filesystem that takes capitals for the same letters: groups and ids still do not share files."""
+"""A filesystem that takes capitals for the same letters: groups and ids still do not share
+files."""
 
 from __future__ import annotations
 

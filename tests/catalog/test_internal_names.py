@@ -1,4 +1,5 @@
-"""The names of Kafka's own topics, which no user's topic gets, and ids of topics that Kafka's commands can take."""
+"""The names of Kafka's own topics, which no user's topic gets, and ids of topics that Kafka's
+commands can take."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def test_a_topic_of_such_a_name_that_is_there_goes_on(tmp_log_dir: Path) -> None
 
 
 def test_only_commits_write_to_the_topic_of_commits(tmp_log_dir: Path) -> None:
-    """A broker refuses a client's records there, too; and one that looks like a commit was taken for one."""
+    """A broker refuses a client's records there, too; and one that looks like a commit was taken
+    for one."""
     with Log(tmp_log_dir) as log, Producer(log) as producer:
         log.create_topic("t")
         consumer = Consumer(log, group_id="g")
@@ -84,7 +86,8 @@ def test_only_commits_write_to_the_topic_of_commits(tmp_log_dir: Path) -> None:
 
 
 def test_only_transactions_change_the_topic_of_their_decisions(tmp_log_dir: Path) -> None:
-    """One record in it, and no transaction of the log could begin; without it, committed ones were hidden."""
+    """One record in it, and no transaction of the log could begin; without it, committed ones were
+    hidden."""
     with Log(tmp_log_dir) as log, Producer(log, transactional_id="a") as transactions, Producer(log) as producer:
         log.create_topic("t")
         transactions.init_transactions()

@@ -1,4 +1,5 @@
-"""Whatever a field of the manifest or of a topic's file holds: a value that is lawful there, or a typed error that names it."""
+"""Whatever a field of the manifest or of a topic's file holds: a value that is lawful there, or a
+typed error that names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A process is killed before its n-th change of the disk, for every n: the catalog is as it was before, or as it was to be."""
+"""A process is killed before its n-th change of the disk, for every n: the catalog is as it was
+before, or as it was to be."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def seen(root: Path) -> dict[str, tuple[int, int]]:
 
 
 class KilledAt:
-    """A hook: the process dies before its n-th change, and what runs while the exception rises reaches the disk no more."""
+    """A hook: the process dies before its n-th change, and what runs while the exception rises
+    reaches the disk no more."""
 
     def __init__(self, n: int) -> None:
         self._nth = Nth(n, CHANGES, lambda path: Killed())

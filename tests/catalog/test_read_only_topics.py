@@ -1,4 +1,5 @@
-"""``writable=False``: after the call no process appends records, what is there can be read, and the call can be undone."""
+"""``writable=False``: after the call no process appends records, what is there can be read, and the
+call can be undone."""
 
 from __future__ import annotations
 
@@ -115,7 +116,8 @@ def test_a_transaction_with_a_refused_record_can_only_be_aborted(tmp_log_dir: Pa
 
 
 def test_the_call_waits_for_an_append_under_way(tmp_log_dir: Path) -> None:
-    """A writer that has read the settings before may still append: the call returns after it, and knows its record."""
+    """A writer that has read the settings before may still append: the call returns after it, and
+    knows its record."""
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
         log.create_topic("t")
         partition = other.partition("t", 0)

@@ -1,4 +1,5 @@
-"""Nothing is deleted unless somebody asked this version for it: what earlier ones recorded, and what this one records."""
+"""Nothing is deleted unless somebody asked this version for it: what earlier ones recorded, and
+what this one records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Compaction as a step of maintenance: when it is due, what it reports, and pylog's own topics over it."""
+"""Compaction as a step of maintenance: when it is due, what it reports, and pylog's own topics over
+it."""
 
 from __future__ import annotations
 

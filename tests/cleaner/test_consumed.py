@@ -1,4 +1,5 @@
-"""``retention="consumed"`` and groups that have read, and committed nothing: they hold what follows their starts."""
+"""``retention="consumed"`` and groups that have read, and committed nothing: they hold what follows
+their starts."""
 
 from __future__ import annotations
 
@@ -146,7 +147,8 @@ def test_members_that_read_a_topic_when_it_becomes_consumed_hold_it_from_their_s
 
 @pytest.mark.slow
 def test_a_commit_of_a_member_that_died_before_it_was_durable_is_made_durable_by_the_next_one() -> None:
-    """A kill before each step of the first member, and a loss of power after the second one has read."""
+    """A kill before each step of the first member, and a loss of power after the second one has
+    read."""
     begins, step, commits_seen, has_ended = begun(), 0, 0, False
     while not has_ended:
         machine = begins.copy()
@@ -203,7 +205,8 @@ def test_no_record_is_returned_while_its_start_cannot_be_committed() -> None:
 
 
 def test_what_is_processed_stays_so_if_a_topic_becomes_consumed() -> None:
-    """It was moved back to the start, which is committed then: the member's failure committed that once more."""
+    """It was moved back to the start, which is committed then: the member's failure committed that
+    once more."""
     machine = begun()
     with machine.process().open_log(ROOT) as log:
         log.alter_topic("t", retention=None)
@@ -243,7 +246,8 @@ def test_a_poll_asks_for_commits_only_until_its_partitions_are_held(monkeypatch:
 
 
 def test_the_first_offsets_of_a_group_in_an_undecided_transaction_are_not_superseded() -> None:
-    """The topic became ``consumed`` after they were appended: a commit of the start would have come after them."""
+    """The topic became ``consumed`` after they were appended: a commit of the start would have come
+    after them."""
     machine = begun()
     with machine.process().open_log(ROOT) as log:
         log.alter_topic("t", retention=None)
@@ -270,7 +274,8 @@ def test_the_first_offsets_of_a_group_in_an_undecided_transaction_are_not_supers
 
 
 def test_commits_of_a_group_that_came_since_the_last_look_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retention has made durable what the groups of that look had committed, and waits for no disk under a lock."""
+    """Retention has made durable what the groups of that look had committed, and waits for no disk
+    under a lock."""
     machine = begun()
     delete_before = PartitionLog.delete_before
 
@@ -392,7 +397,8 @@ def test_a_group_of_another_topic_lets_nothing_go(tmpfs_dir: Path) -> None:
 
 
 def test_a_group_whose_files_cannot_be_read_may_read_every_topic(tmpfs_dir: Path) -> None:
-    """Whether it has members, and what they read, is not known: so it holds what it has not committed."""
+    """Whether it has members, and what they read, is not known: so it holds what it has not
+    committed."""
     with Log(tmpfs_dir / "log") as log:
         partition = consumed_topic(log)
         log.reset_offsets("g", "t", to="latest")

@@ -68,7 +68,8 @@ def test_the_records_go_from_every_partition(root: Path, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_records_that_stay_are_no_younger_by_the_clock_of_appends(root: Path, policy: str) -> None:
-    """Nor those that a compaction leaves: a file has the time of the last append to what it was made of."""
+    """Nor those that a compaction leaves: a file has the time of the last append to what it was
+    made of."""
     clock = ManualClock()
     with Log(root, clock=clock) as log:
         log.create_topic(
@@ -165,7 +166,8 @@ def test_the_copy_of_a_repartition_that_was_killed_goes(root: Path, remove: Call
 
 @pytest.mark.parametrize("remove", [lambda log: log.erase("t", b"k7"), lambda log: log.maintain()])
 def test_a_partition_whose_removal_was_killed_goes(root: Path, remove: Callable[[Log], object]) -> None:
-    """Also without the topic, or the change of it, that removed it. What is not pylog's is kept, and read by nothing."""
+    """Also without the topic, or the change of it, that removed it. What is not pylog's is kept,
+    and read by nothing."""
     with Log(root) as log:
         fill(log, "t")
         for number in range(3):
@@ -192,7 +194,8 @@ def test_an_erasure_waits_for_the_removal_of_what_was_left(root: Path) -> None:
 
 
 def test_a_removal_that_fails_keeps_nothing_else_waiting(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only an erasure of its own topic fails, after it has erased the rest: it may hold such records."""
+    """Only an erasure of its own topic fails, after it has erased the rest: it may hold such
+    records."""
     remove = disposal._remove_condemned
 
     def refuse(filesystem: FileSystem, layout: Layout, topic: str, number: int, condemned: str) -> None:

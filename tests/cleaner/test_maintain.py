@@ -1,4 +1,5 @@
-"""``Log.maintain`` and the roll of a writer: what they delete of a log on a disk, what they leave, and what they say."""
+"""``Log.maintain`` and the roll of a writer: what they delete of a log on a disk, what they leave,
+and what they say."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def small(tmp_log_dir: Path, clock: ManualClock) -> Iterator[Log]:
 
 
 def fill(log: Log, topic: str, count: int = 10, at_ms: int | None = None) -> None:
-    """Ten records make five segments. Files get the time of the log's clock, which the kernel does not know."""
+    """Ten records make five segments. Files get the time of the log's clock, which the kernel does
+    not know."""
     partition = log.partition(topic, 0)
     for _ in range(count):
         now_ms = log.clock.now_ms()
@@ -254,7 +256,8 @@ def test_a_deletion_removes_what_an_erasure_that_died_has_left(tmp_log_dir: Path
 
 
 def test_the_files_of_an_erasure_under_way_stay(tmp_log_dir: Path) -> None:
-    """Another process maintains the log, and deletes records, before each change that the erasure makes."""
+    """Another process maintains the log, and deletes records, before each change that the erasure
+    makes."""
     filesystem = Faulty()
     with Log(tmp_log_dir, filesystem=filesystem) as log, Log(tmp_log_dir) as other:
         log.create_topic("t", segment_bytes=2000)
@@ -376,7 +379,8 @@ def test_an_open_transaction_holds_its_segment(small: Log, clock: ManualClock) -
 
 
 def test_doctor_tells_of_a_quiet_partition_that_is_overdue(small: Log, tmp_log_dir: Path, clock: ManualClock) -> None:
-    """All of it is in the active segment, which is due by the time of its last append at the latest."""
+    """All of it is in the active segment, which is due by the time of its last append at the
+    latest."""
     small.create_topic("t", retention_ms=1000, **SMALL)
     os.utime(tmp_log_dir / ".pylog" / "topics" / "t.json", (0, 0))  # the options are old
     fill(small, "t", 1)

@@ -1,4 +1,5 @@
-"""``retention="consumed"`` against members that join and commit, and retention against a transaction, in all orders.
+"""``retention="consumed"`` against members that join and commit, and retention against a
+transaction, in all orders.
 
 A preemption comes before a step in a group's directory, in the offsets topic or in the partition.
 """
@@ -75,9 +76,11 @@ def test_a_member_that_joins_and_one_that_commits_in_orders_drawn_at_random(seed
 
 
 def dies(strategy: Strategy, step: int, *, has_committed: bool) -> tuple[list[str], bool]:
-    """The only member of a group dies before this one of its steps. Returns what is wrong, and whether it has died.
+    """The only member of a group dies before this one of its steps. Returns what is wrong, and
+    whether it has died.
 
-    Its group has committed nothing, or not durably. Retention meets it, and comes again after its death.
+    Its group has committed nothing, or not durably. Retention meets it, and comes again after its
+    death.
     """
     world, member = staged(1 if has_committed else 4)
     schedule, cleaner = WhereTheyMeet(world.machine, strategy), world.actor()
@@ -116,7 +119,8 @@ def test_a_member_that_dies_at_any_step_meets_retention_in_every_order_with_one_
 
 
 def transaction(strategy: Strategy) -> list[str]:
-    """A transaction whose records fill several segments commits while retention takes all it may."""
+    """A transaction whose records fill several segments commits while retention takes all it
+    may."""
     world = World(Machine())
     first = world.actor()
     first.create("t", segment_bytes=1024)

@@ -1,4 +1,5 @@
-"""Prints every code point in every place that the command line has for data. Run by ``test_terminal.py`` on a terminal."""
+"""Prints every code point in every place that the command line has for data. Run by
+``test_terminal.py`` on a terminal."""
 
 from __future__ import annotations
 

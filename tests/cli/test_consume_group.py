@@ -232,7 +232,8 @@ def test_two_that_follow_share_the_partitions(log: Log, log_dir: Path) -> None:
 
 
 def _wait_for_polls(log: Log) -> None:
-    """Until each of two members has come back for more, as its signs of life say: what it printed before, it is done with."""
+    """Until each of two members has come back for more, as its signs of life say: what it printed
+    before, it is done with."""
     place = log.manager.part(GroupAdmin).directory("g")
     heartbeats = Heartbeats(place.filesystem.open_appendable(place.heartbeats))
     before = heartbeats.all()[1:3]

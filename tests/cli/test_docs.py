@@ -1,4 +1,5 @@
-"""docs/cli.md says what there is: every command and option, every exit code, and an example that runs."""
+"""docs/cli.md says what there is: every command and option, every exit code, and an example that
+runs."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def used_log(pylog: Run, log: Log) -> None:
 
 
 def fields_of(answer: object) -> Iterator[str]:
-    """The names in a JSON answer. Those in ``config`` are the topic's options, which docs/api.md has."""
+    """The names in a JSON answer. Those in ``config`` are the topic's options, which docs/api.md
+    has."""
     for item in answer if isinstance(answer, list) else ():
         yield from fields_of(item)
     for name, value in answer.items() if isinstance(answer, dict) else ():

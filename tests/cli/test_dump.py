@@ -62,7 +62,8 @@ def in_kafkas_words(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def comparable(kind: str, details: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What both say, in one order: Kafka's tool adds markers to batches, and the last time to producers without a batch."""
+    """What both say, in one order: Kafka's tool adds markers to batches, and the last time to
+    producers without a batch."""
     left_out = {"endTxnMarker", "coordinatorEpoch"} if kind == "log" else {"lastTimestamp"}
     found = [{name: value for name, value in detail.items() if name not in left_out} for detail in details]
     if kind.endswith("-offset-checkpoint"):

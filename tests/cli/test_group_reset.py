@@ -20,7 +20,8 @@ START_MS = 1_700_000_000_000
 
 @pytest.fixture
 def ten(log: Log) -> Log:
-    """Topics ``a`` and ``b`` of two partitions each, offsets 2 to 9, a second apart; ``g`` has committed 5 of a-0 and a-1."""
+    """Topics ``a`` and ``b`` of two partitions each, offsets 2 to 9, a second apart; ``g`` has
+    committed 5 of a-0 and a-1."""
     for topic in ("a", "b"):
         log.create_topic(topic, partitions=2)
         for number in range(2):

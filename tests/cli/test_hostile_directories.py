@@ -1,4 +1,5 @@
-"""Directories that somebody broke: every command answers with its records, a typed error or a problem, never otherwise."""
+"""Directories that somebody broke: every command answers with its records, a typed error or a
+problem, never otherwise."""
 
 from __future__ import annotations
 
@@ -136,7 +137,8 @@ def test_whatever_is_broken_every_command_answers(
 def test_what_verify_finds_good_reads_as_it_was(
     pylog: Run, request: pytest.FixtureRequest, tmp_path: Path, seed: int, origin: str, isolation: str
 ) -> None:
-    """All of it, or up to where it ends now: what was lost with the newest commit slot, for example."""
+    """All of it, or up to where it ends now: what was lost with the newest commit slot, for
+    example."""
     consume = ("consume", "t", "--from-beginning", "--json", "--isolation-level", isolation, "--log")
     before = pylog(*consume, request.getfixturevalue(origin)).out
     assert before

@@ -1,4 +1,5 @@
-"""A broker's directory that does not hold every partition of a topic, or that names impossible ones."""
+"""A broker's directory that does not hold every partition of a topic, or that names impossible
+ones."""
 
 from __future__ import annotations
 

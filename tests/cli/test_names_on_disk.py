@@ -1,4 +1,5 @@
-"""Files and directories on disk whose names no topic can have, and topics whose own file is damaged."""
+"""Files and directories on disk whose names no topic can have, and topics whose own file is
+damaged."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ UNLAWFUL = ["we ird\x1b[31m", "x\\y", "..", "é", "\udcff", "n" * 250]
 
 @pytest.fixture(params=["ours", "kafkas"])
 def place(request: pytest.FixtureRequest, log_dir: Path) -> Path:
-    """A log with the topic ``t`` and all the unlawful names; where one of them stands, to begin with."""
+    """A log with the topic ``t`` and all the unlawful names; where one of them stands, to begin
+    with."""
     if request.param == "ours":
         with Log(log_dir) as log:
             log.create_topic("t")

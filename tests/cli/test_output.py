@@ -62,7 +62,8 @@ def test_all_code_points_in_one_text_give_one_line_without_any_that_is_forbidden
 
 @pytest.mark.slow
 def test_what_steers_nothing_is_left_as_it_is() -> None:
-    """Only controls, formats, separators of lines and surrogates are ever escaped; not the joiners of scripts and emoji."""
+    """Only controls, formats, separators of lines and surrogates are ever escaped; not the joiners
+    of scripts and emoji."""
     escaped = {code for code in EVERY_CODE_POINT if safe(chr(code)) != chr(code)}
     assert {unicodedata.category(chr(code)) for code in escaped} <= {"Cc", "Cf", "Cs", "Zl", "Zp", "Cn"}
     assert {0x5C, 0x200C, 0x200D, 0xA0, 0x3000, 0xE000} & escaped == set()

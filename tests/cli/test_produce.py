@@ -234,7 +234,8 @@ def test_a_full_disk_is_code_6_and_what_was_written_is_counted(
 
 @pytest.fixture
 def full_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first batch finds the disk full, there is room for those that come later. Only the thread that sends writes."""
+    """The first batch finds the disk full, there is room for those that come later. Only the thread
+    that sends writes."""
     from pylog.partition.partition_log import PartitionLog
     from pylog.producer.sender import Sender
 

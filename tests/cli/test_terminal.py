@@ -1,4 +1,5 @@
-"""On a real terminal: no code point and no byte in any place of data steers it, hides, or begins a line."""
+"""On a real terminal: no code point and no byte in any place of data steers it, hides, or begins a
+line."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ OWN_STYLE = re.compile(r"\x1b\[(\d+(;\d+)*m|\?25[hl]|[012]?K|\d*[AB])|\r")
 
 @pytest.fixture(scope="module")
 def every_code_point(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A topic whose records have all of them as key, value, header name and header value, and then all bytes."""
+    """A topic whose records have all of them as key, value, header name and header value, and then
+    all bytes."""
     path = tmp_path_factory.mktemp("every") / "log"
     with Log(path) as log:
         write_every_code_point(log)
@@ -54,7 +56,8 @@ def test_no_code_point_in_any_place_steers_a_terminal(every_code_point: Path, pl
 
 
 def of_terminal(arguments: list[str], log_dir: Path) -> str:
-    """What a terminal receives of stdout and stderr of a Python that is run with these arguments."""
+    """What a terminal receives of stdout and stderr of a Python that is run with these
+    arguments."""
     parent, child = os.openpty()
     process = subprocess.Popen(
         [sys.executable, *arguments],

@@ -41,7 +41,8 @@ INTERVAL_BYTES = 60
 
 
 def fill(partition: Partition) -> None:
-    """Three segments: offsets 0 to 11 and 12 to 23 closed, 24 to 31 active; producers, transactions, two codecs."""
+    """Three segments: offsets 0 to 11 and 12 to 23 closed, 24 to 31 active; producers,
+    transactions, two codecs."""
     sequences = {7: 0, 8: 0}
 
     def data(producer: int, *, transactional: bool = False, count: int = 1) -> None:
@@ -146,7 +147,8 @@ def test_what_kafka_wrote_has_no_problem(topic: str) -> None:
 
 
 def damageable(directory: Path) -> list[Path]:
-    """Files whose every bit is vouched for by something else. The commit slots vouch for each other."""
+    """Files whose every bit is vouched for by something else. The commit slots vouch for each
+    other."""
     active = bases_of(directory)[-1]
     beside_active = {file_of(directory, active, kind) for kind in (".index", ".timeindex", ".txnindex")}
     kinds = {".log", ".index", ".timeindex", ".txnindex", ".seal", ".snapshot"}
@@ -172,7 +174,8 @@ def test_a_flipped_bit_in_any_file_is_found_and_the_file_named(directory: Path, 
 
 @pytest.mark.slow
 def test_every_bit_in_the_head_of_every_batch_is_vouched_for(directory: Path) -> None:
-    """The 21 bytes that the batch's own checksum leaves out: by the seal, and in the active segment by the neighbours."""
+    """The 21 bytes that the batch's own checksum leaves out: by the seal, and in the active segment
+    by the neighbours."""
     for base in (bases_of(directory)[0], bases_of(directory)[-1]):
         path = log_file(directory, base)
         places = headers(path)

@@ -1,4 +1,5 @@
-"""Run by test_hostile_records: decodes mutated payloads in front of a page that may not be read, and counts verdicts."""
+"""Run by test_hostile_records: decodes mutated payloads in front of a page that may not be read,
+and counts verdicts."""
 
 import ctypes
 import mmap

@@ -1,4 +1,5 @@
-"""Record framing once more, written straight from docs/format.md, slowly: what the codecs are compared with.
+"""Record framing once more, written straight from docs/format.md, slowly: what the codecs are
+compared with.
 
 It shares nothing with the package but the Record type and the numbers the package chose itself.
 """
@@ -22,7 +23,8 @@ INT64 = (-(2**63), 2**63 - 1)
 
 
 class Raw(NamedTuple):
-    """The fields of a record as they are written. A size of None is the right one; bytes are written as they are."""
+    """The fields of a record as they are written. A size of None is the right one; bytes are
+    written as they are."""
 
     timestamp_delta: int | bytes = 0
     offset_delta: int | bytes = 0
@@ -157,7 +159,8 @@ HEADER_FIELDS = {  # name: (position, struct code)
 
 
 def batch_of(payload: bytes, count: int, **fields: int) -> bytearray:
-    """A batch around a payload: the given header fields, ordinary others, and a CRC that is right unless given."""
+    """A batch around a payload: the given header fields, ordinary others, and a CRC that is right
+    unless given."""
     batch = bytearray(61) + payload
     values = {
         "base_offset": 0,

@@ -1,4 +1,5 @@
-"""Compressed payloads: what is written, what is read, and what is refused before it costs memory."""
+"""Compressed payloads: what is written, what is read, and what is refused before it costs
+memory."""
 
 from __future__ import annotations
 
@@ -258,7 +259,8 @@ def test_a_limit_of_nothing_holds(codec: int) -> None:
 
 
 def zstd_bomb(blocks: int) -> bytes:
-    """Blocks of one byte repeated 128 Ki times, four bytes each, in a frame that does not say its size."""
+    """Blocks of one byte repeated 128 Ki times, four bytes each, in a frame that does not say its
+    size."""
     block = (128 * 1024 << 3 | 1 << 1).to_bytes(3, "little") + b"\0"
     return bytes.fromhex("28b52ffd0058") + block * blocks + b"\1\0\0"
 
@@ -309,7 +311,8 @@ REFUSED_AT_SIGHT = {name for name in BOMBS if "claims" in name} | {
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process's memory is read from /proc")
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_corrupt_and_its_memory_bounded(name: str) -> None:
-    """In a process of its own: what the peak grows by is the limit, once as output and once in the library, at most."""
+    """In a process of its own: what the peak grows by is the limit, once as output and once in the
+    library, at most."""
     codec, make = BOMBS[name]
     script = (
         "import re, sys\n"

@@ -1,4 +1,5 @@
-"""Batches exchanged with two other implementations: kafka-python and aiokafka, its compiled and its readable one."""
+"""Batches exchanged with two other implementations: kafka-python and aiokafka, its compiled and its
+readable one."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ def theirs(
 
 
 many = strategies.records.filter(bool).map(lambda records: records * 3)
-# Their varints are of 64 bits throughout and overflow at the far ends of time, which is not what is compared here
+# Their varints are of 64 bits throughout and overflow at the far ends of time, which is not what is
+# compared here
 many = many.filter(lambda records: max(r.timestamp_ms or 0 for r in records) < 2**61)
 
 

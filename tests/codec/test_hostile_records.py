@@ -1,4 +1,5 @@
-"""Payloads nobody wrote: every one is either decoded as the format says, or CorruptRecord, the same in both codecs."""
+"""Payloads nobody wrote: every one is either decoded as the format says, or CorruptRecord, the same
+in both codecs."""
 
 from __future__ import annotations
 

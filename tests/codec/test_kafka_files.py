@@ -1,4 +1,5 @@
-"""Segments that Kafka itself wrote (tests/data): every batch is read as Kafka's own tools and consumers read it."""
+"""Segments that Kafka itself wrote (tests/data): every batch is read as Kafka's own tools and
+consumers read it."""
 
 from __future__ import annotations
 
@@ -115,7 +116,8 @@ def test_every_header_is_what_dump_log_segments_shows(dump: dict[str, Any]) -> N
 
 
 def test_what_kafka_wrote_uncompressed_we_write_the_same() -> None:
-    """Every batch with the offsets and timestamps of a first writing is encoded again to the same bytes."""
+    """Every batch with the offsets and timestamps of a first writing is encoded again to the same
+    bytes."""
     compared = 0
     for view in (view for segment in SEGMENTS for _, view in batches(segment)):
         header = view.header

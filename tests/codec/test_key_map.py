@@ -1,4 +1,5 @@
-"""The map of keys: both codecs know the newest offset of each key, and leave the same of a batch."""
+"""The map of keys: both codecs know the newest offset of each key, and leave the same of a
+batch."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ def test_bytes_after_the_last_record_are_damage(codec: ModuleType) -> None:
 
 
 def test_keys_are_told_apart_by_their_hash_and_not_by_their_place() -> None:
-    """Of the readable map, whose entries can be seen: the part of the hash beside the offset counts, too."""
+    """Of the readable map, whose entries can be seen: the part of the hash beside the offset
+    counts, too."""
     keys = key_map.KeyMap(ENTRY_BYTES * 4, SECRET)
     assert keys.put(b"a", 7)
     entries = keys._entries

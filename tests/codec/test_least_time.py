@@ -1,4 +1,5 @@
-"""The least timestamp of a batch, by both codecs: as the decoder has it, and nothing where the bytes don't come out even."""
+"""The least timestamp of a batch, by both codecs: as the decoder has it, and nothing where the
+bytes don't come out even."""
 
 from __future__ import annotations
 

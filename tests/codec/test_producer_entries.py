@@ -1,4 +1,5 @@
-"""The entries of a producer snapshot: the compiled functions say what the readable ones say, of whatever bytes."""
+"""The entries of a producer snapshot: the compiled functions say what the readable ones say, of
+whatever bytes."""
 
 from __future__ import annotations
 

@@ -320,7 +320,8 @@ def test_the_limit_holds_after_taking_too(codec: ModuleType) -> None:
 
 
 class Items(Sequence[Any]):
-    """A sequence that is neither list nor tuple, and may do something whenever an item is asked for."""
+    """A sequence that is neither list nor tuple, and may do something whenever an item is asked
+    for."""
 
     def __init__(self, items: Sequence[Any], on_get: Callable[[int], None] = lambda index: None) -> None:
         self._items, self._on_get = items, on_get

@@ -1,4 +1,5 @@
-"""What an erasure takes out of a batch, and what it leaves: whole records, damage included where it is not in the way."""
+"""What an erasure takes out of a batch, and what it leaves: whole records, damage included where it
+is not in the way."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A log in memory for the consumer's tests: real batches, no file, a clock that moves when told.
 
-``FakePartition`` keeps encoded batches and obeys the contract of ``Partition.fetch``; what a real one does after a crash
-or a transaction is set by hand here (``log_start``, ``stable_end``, ``durable_end``, ``aborted``, ``damaged``).
+``FakePartition`` keeps encoded batches and obeys the contract of ``Partition.fetch``; what a real
+one does after a crash or a transaction is set by hand here (``log_start``, ``stable_end``,
+``durable_end``, ``aborted``, ``damaged``).
 """
 
 from __future__ import annotations
@@ -163,7 +164,8 @@ class Description(NamedTuple):
 
 
 class FakeLog:
-    """Topics by name. ``on_wait`` holds what happens during each wait; without anything left, a wait uses up its time."""
+    """Topics by name. ``on_wait`` holds what happens during each wait; without anything left, a
+    wait uses up its time."""
 
     path = "fake"
     closed = False
@@ -250,7 +252,8 @@ class FakeLog:
 
 
 class BlockingLog(FakeLog):
-    """A log whose waits really block until ``notify``, for tests with threads. ``waiting`` is set during a wait."""
+    """A log whose waits really block until ``notify``, for tests with threads. ``waiting`` is set
+    during a wait."""
 
     def __init__(self, **topics: int) -> None:
         self._changed = threading.Condition()
@@ -268,7 +271,8 @@ class BlockingLog(FakeLog):
 
 
 def consumer_of(log: FakeLog, *topics: str, **options: Any) -> Consumer:
-    """A consumer subscribed to ``topics`` from their beginning, unless ``options`` say otherwise."""
+    """A consumer subscribed to ``topics`` from their beginning, unless ``options`` say
+    otherwise."""
     consumer = Consumer(log, **{"auto_offset_reset": "earliest", **options})  # type: ignore[arg-type]
     if topics:
         consumer.subscribe(topics)

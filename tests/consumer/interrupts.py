@@ -23,10 +23,11 @@ def interrupt_at(
     *,
     handler: Callable[[], object] | None = None,
 ) -> Iterator[list[int]]:
-    """Raise ``error``, or call ``handler``, at the ``step``-th place in these rooms where Python looks for signals.
+    """Raise ``error``, or call ``handler``, at the ``step``-th place in these rooms where Python
+    looks for signals.
 
-    Those are the start of a function, the end of a call of C and the turn of a loop, not the return of a function: no
-    function could make up for that. The list says how many places were passed.
+    Those are the start of a function, the end of a call of C and the turn of a loop, not the return
+    of a function: no function could make up for that. The list says how many places were passed.
     """
     passed = [0]
     last: dict[FrameType, str] = {}

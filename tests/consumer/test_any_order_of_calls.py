@@ -1,4 +1,5 @@
-"""The consumer against a list: whatever is done in whatever order, records come in order, once, from the position on."""
+"""The consumer against a list: whatever is done in whatever order, records come in order, once,
+from the position on."""
 
 from __future__ import annotations
 

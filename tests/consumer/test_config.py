@@ -1,4 +1,5 @@
-"""The options: what is accepted, what is refused with which words, and what is visibly not there."""
+"""The options: what is accepted, what is refused with which words, and what is visibly not
+there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Damage and deserializers that fail: the records before are delivered, nothing is lost, nothing is swallowed."""
+"""Damage and deserializers that fail: the records before are delivered, nothing is lost, nothing is
+swallowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whatever is raised at whatever moment of a poll or an iteration: the records that were not returned come again."""
+"""Whatever is raised at whatever moment of a poll or an iteration: the records that were not
+returned come again."""
 
 from __future__ import annotations
 

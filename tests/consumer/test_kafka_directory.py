@@ -1,4 +1,5 @@
-"""A directory that Kafka wrote, read by this consumer: record for record what Kafka's own consumer read."""
+"""A directory that Kafka wrote, read by this consumer: record for record what Kafka's own consumer
+read."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def hexed(data: bytes | None) -> str | None:
 
 
 def as_kafka_shows_it(record: Record, shown: dict[str, Any]) -> dict[str, Any]:
-    """The record in the form of the expected files; what a consumer is not told stands as it is shown."""
+    """The record in the form of the expected files; what a consumer is not told stands as it is
+    shown."""
     value = {"value": hexed(record.value)}
     if "value_sha256" in shown:
         value = {"value_sha256": hashlib.sha256(record.value).hexdigest(), "value_bytes": len(record.value)}
@@ -72,7 +74,8 @@ def expected_records(topic: str, isolation: str) -> list[dict[str, Any]]:
 
 
 def first_record_of(shown: dict[str, Any], question: dict[str, Any]) -> OffsetAndTimestamp | None:
-    """Kafka's answer, or the record behind it where Kafka named the marker of a transaction, which is nobody's record."""
+    """Kafka's answer, or the record behind it where Kafka named the marker of a transaction, which
+    is nobody's record."""
     offset = question["offset"]
     if offset is None:
         return None

@@ -1,4 +1,5 @@
-"""``poll_arrow`` gives what ``poll`` gives: the same records, from the same positions, in the same turns."""
+"""``poll_arrow`` gives what ``poll`` gives: the same records, from the same positions, in the same
+turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How much a consumer holds in memory: bounded per partition, over all partitions, and for hostile batches."""
+"""How much a consumer holds in memory: bounded per partition, over all partitions, and for hostile
+batches."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def test_a_batch_larger_than_every_bound_is_read_all_the_same() -> None:
 
 @pytest.fixture
 def sized_decoders(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Decoders that tell the size of their payload; the list holds the payloads now open, as the test sees them."""
+    """Decoders that tell the size of their payload; the list holds the payloads now open, as the
+    test sees them."""
     opened: list[int] = []
     decoder_of = BatchView.decoder
 

@@ -1,4 +1,5 @@
-"""The consumer over real files: written by a producer, by another process, damaged, trimmed, deleted."""
+"""The consumer over real files: written by a producer, by another process, damaged, trimmed,
+deleted."""
 
 from __future__ import annotations
 

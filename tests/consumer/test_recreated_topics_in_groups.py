@@ -24,7 +24,8 @@ def member(log: Log) -> Consumer:
 
 
 def one_behind(log: Log, first: Consumer) -> Consumer:
-    """Another member, whose turn comes later where a topic is divided that nobody has anything of."""
+    """Another member, whose turn comes later where a topic is divided that nobody has anything
+    of."""
     while (consumer := member(log)).group_metadata().member_id < first.group_metadata().member_id:
         consumer.close()
     return consumer
@@ -33,7 +34,8 @@ def one_behind(log: Log, first: Consumer) -> Consumer:
 def test_a_member_that_saw_neither_the_deletion_nor_the_creation_reads_the_new_topic_from_its_beginning(
     log: Log,
 ) -> None:
-    """It went on where it was in the old one: what stands before that in the new one was never read by anybody."""
+    """It went on where it was in the old one: what stands before that in the new one was never read
+    by anybody."""
     log.create_topic("t", partitions=1)
     reader = member(log)
     other = one_behind(log, reader)
@@ -49,7 +51,8 @@ def test_a_member_that_saw_neither_the_deletion_nor_the_creation_reads_the_new_t
 
 
 def test_a_commit_of_what_was_read_of_a_deleted_topic_says_nothing_of_the_new_one(log: Log) -> None:
-    """It was taken for a commit of the topic that has the name now, whose first records were passed over then."""
+    """It was taken for a commit of the topic that has the name now, whose first records were passed
+    over then."""
     log.create_topic("t", partitions=1)
     produce_all(log, "t", [b"old 0", b"old 1", b"old 2"])
     consumer = member(log)

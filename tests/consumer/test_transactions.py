@@ -1,4 +1,5 @@
-"""A consumer at a transaction that is under way: its end changes no file of the partition, so it looks again."""
+"""A consumer at a transaction that is under way: its end changes no file of the partition, so it
+looks again."""
 
 from __future__ import annotations
 

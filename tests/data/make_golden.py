@@ -1,11 +1,12 @@
-"""Writes a small log with everything in it that this version can write, and a listing of what must be read from it.
+"""Writes a small log with everything in it that this version can write, and a listing of what must
+be read from it.
 
     python -m tests.data.make_golden tests/data/pylog-<version>[-<number>]
 
 To be run once for each version that writes anything else than the one before;
-tests/test_format_stability.py has every later version read the result.
-Time, ids and the name of the boot are given, so that a second run writes the same bytes (but for what other versions of
-the compression libraries make of them).
+tests/test_format_stability.py has every later version read the result. Time, ids and the name of
+the boot are given, so that a second run writes the same bytes (but for what other versions of the
+compression libraries make of them).
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def write(root: Path) -> None:
 
 
 def compressed(log: Log, codec: str) -> None:
-    """Two batches of many records by a producer, one of a single record that compression does not make smaller."""
+    """Two batches of many records by a producer, one of a single record that compression does not
+    make smaller."""
     topic = f"codec-{codec}"
     log.create_topic(topic, segment_bytes=1 << 20)
     with Producer(log, compression=codec, linger_ms=1000, batch_bytes=8192) as producer:
@@ -177,7 +179,8 @@ def append(partition: Partition, batch: bytearray) -> None:
 
 
 def listing(log: Log) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """For each partition a name and its lines: what it says of itself, then every record with who may read it."""
+    """For each partition a name and its lines: what it says of itself, then every record with who
+    may read it."""
     for topic in log.topics():
         described = log.describe_topic(topic)
         for number in described.numbers:

@@ -1,7 +1,8 @@
 """A real Kafka broker on loopback that serves partition directories of pylog's.
 
-Its topics are made by itself, so that it knows them. Then it is stopped, the files in its partition directories are replaced by
-pylog's, and it is started again, without the marks of a clean stop: it checks all files and builds their indexes.
+Its topics are made by itself, so that it knows them. Then it is stopped, the files in its partition
+directories are replaced by pylog's, and it is started again, without the marks of a clean stop: it
+checks all files and builds their indexes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ CONFIG = {"retention.ms": "-1"}
 
 
 def classpath() -> str:
-    """Kafka's jars and the helpers in scripts/kafka_oracle. Skips without Java or Maven, fails instead where CI=true."""
+    """Kafka's jars and the helpers in scripts/kafka_oracle. Skips without Java or Maven, fails
+    instead where CI=true."""
     found = subprocess.run(
         [ORACLE, "classpath"], capture_output=True, text=True, timeout=FETCH_SECONDS_MAX, stdin=subprocess.DEVNULL
     )
@@ -124,7 +126,8 @@ class Broker:
         configs: Mapping[str, Mapping[str, str]] | None = None,
         starts: Mapping[str, int] | None = None,
     ) -> None:
-        """Start it with these topics of pylog's log, each of so many partitions, and what is special in their settings.
+        """Start it with these topics of pylog's log, each of so many partitions, and what is
+        special in their settings.
 
         ``starts``: where partitions begin, if not with their first segment.
         """
@@ -148,7 +151,8 @@ class Broker:
         self.start()
 
     def take(self, log: Path, begins: Mapping[str, int]) -> None:
-        """Replace the files of these partitions, from the segment at this offset on, by pylog's. It is stopped."""
+        """Replace the files of these partitions, from the segment at this offset on, by pylog's. It
+        is stopped."""
         for name, base in begins.items():
             _swap(log / name, self.directory / name, base)
         for mark in MARKS:
@@ -185,13 +189,15 @@ class Broker:
     # Clients
 
     def produce(self, topic: str, records: Iterable[tuple[bytes | None, bytes]]) -> list[tuple[int, int]]:
-        """Send with one new Java producer, as Kafka makes it by default; partition and offset acknowledged of each."""
+        """Send with one new Java producer, as Kafka makes it by default; partition and offset
+        acknowledged of each."""
         lines = "".join(f"{'-' if key is None else key.hex()} {value.hex()}\n" for key, value in records)
         sent = self.run("Produce", self.address, topic, stdin=lines)
         return [(int(partition), int(offset)) for partition, offset in map(str.split, sent)]
 
     def run(self, *command: str, stdin: str = "") -> list[str]:
-        """The lines that one of Kafka's tools, or of the helpers in scripts/kafka_oracle, prints."""
+        """The lines that one of Kafka's tools, or of the helpers in scripts/kafka_oracle,
+        prints."""
         java = ["java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", self._classpath]
         done = subprocess.run([*java, *command], input=stdin, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
@@ -224,7 +230,8 @@ class Broker:
             consumer.close()
 
     def read_as_group(self, topic: str, group: str, count: int) -> list[Any]:
-        """So many records, from where this group's commits say, as a member of the classic protocol gets them."""
+        """So many records, from where this group's commits say, as a member of the classic protocol
+        gets them."""
         found: list[Any] = []
         consumer = KafkaConsumer(
             topic,
@@ -252,7 +259,8 @@ def _config(topic: str) -> Mapping[str, str]:
 
 
 def _swap(ours: Path, theirs: Path, base: int) -> None:
-    """Kafka's files of ``ours`` in the place of those in ``theirs``, whose topic id stays; of segments from ``base`` on."""
+    """Kafka's files of ``ours`` in the place of those in ``theirs``, whose topic id stays; of
+    segments from ``base`` on."""
     for path in theirs.iterdir():
         if path.name != "partition.metadata" and _base(path) >= base:
             path.unlink()

@@ -1,4 +1,5 @@
-"""Random histories of compacted partitions: tombstones, headers, all codecs, idempotent producers, transactions."""
+"""Random histories of compacted partitions: tombstones, headers, all codecs, idempotent producers,
+transactions."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from pylog.codec.control import ControlType, build_marker
 from pylog.codec.format import CODEC_NAMES
 from pylog.partition import Partition
 
-# Kafka and pylog forget a producer a day after its last record: those of the future never, those of the past at once.
+# Kafka and pylog forget a producer a day after its last record: those of the future never, those of
+# the past at once.
 PAST_MS, FUTURE_MS = 1_700_000_000_000, 4_000_000_000_000
 SEGMENTS = range(1, 4)
 STEPS = range(3, 10)
@@ -19,7 +21,8 @@ HEADERS = (("trace", b"x"), ("", b""), ("ünïcode", None), ("trace", b"y" * 40)
 
 
 class History:
-    """What one partition gets, part after part. Each part ends with a new segment, so that all of it can be compacted."""
+    """What one partition gets, part after part. Each part ends with a new segment, so that all of
+    it can be compacted."""
 
     def __init__(self, seed: int, partition: Partition) -> None:
         self._random = random.Random(seed)

@@ -1,6 +1,7 @@
 """A PostgreSQL server of its own, from a wheel, on a Unix socket in a temporary directory.
 
-PostgreSQL does not run as root: root starts it as ``nobody``, from a copy if that user cannot read the installed files.
+PostgreSQL does not run as root: root starts it as ``nobody``, from a copy if that user cannot read
+the installed files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The same histories, cleaned by a real Kafka broker and by pylog: the same records stay, in batches with the same headers.
+"""The same histories, cleaned by a real Kafka broker and by pylog: the same records stay, in
+batches with the same headers.
 
 Run by ``scripts/test --engines``.
 """
@@ -57,7 +58,8 @@ LEVELS = ["read_committed", "read_uncommitted"]
 
 
 class Batch(NamedTuple):
-    """A batch as another reader decodes it, without what no reader sees: how long it is, and from what its times count.
+    """A batch as another reader decodes it, without what no reader sees: how long it is, and from
+    what its times count.
 
     Kafka counts them from the first record that is left, pylog from where they were counted before.
     """
@@ -87,8 +89,9 @@ def batches(directory: Path) -> list[Batch]:
 def differences(ours: Sequence[Batch], theirs: Sequence[Batch], end: int, late: set[int]) -> tuple[list[str], int]:
     """What is wrong, if anything, and how many batches without records only pylog keeps.
 
-    It keeps the last batch of each producer before ``end``, the end of what was compacted: what follows might be lost. Kafka
-    keeps that of the whole log. The marker of a transaction that still has such a batch goes later: ``late`` has these offsets.
+    It keeps the last batch of each producer before ``end``, the end of what was compacted: what
+    follows might be lost. Kafka keeps that of the whole log. The marker of a transaction that still
+    has such a batch goes later: ``late`` has these offsets.
     """
     last = {b.header.producer_id: b.header.base_offset for b in ours if b.header.base_offset < end and not is_marker(b)}
     others = set(theirs)
@@ -157,7 +160,8 @@ class Cleaned:
         }
 
     def check_round(self, title: str, *, same_segments: bool = False) -> None:
-        """pylog compacts, while the broker does. Both leave the same, of the same files also in the same segments."""
+        """pylog compacts, while the broker does. Both leave the same, of the same files also in the
+        same segments."""
         cleaned_to = {name: report.cleaned_to for name, report in self.compact().items()}
         assert self.broker.wait_until_cleaned(cleaned_to) == {name: end for name, end in cleaned_to.items() if end}
         self.broker.stop()

@@ -1,4 +1,5 @@
-"""What pylog writes, served by a real Kafka broker: nothing that Kafka's clients send or read is lost by it.
+"""What pylog writes, served by a real Kafka broker: nothing that Kafka's clients send or read is
+lost by it.
 
 Run by ``scripts/test --engines``. Each promise stands beside what was lost without it.
 """
@@ -67,7 +68,8 @@ def write(path: Path) -> None:
 
 
 def one_by_one(log: Log, topic: str, values: list[bytes]) -> None:
-    """By one new producer, each record a batch of its own, as a Java producer's that waits for each."""
+    """By one new producer, each record a batch of its own, as a Java producer's that waits for
+    each."""
     with Producer(log) as producer:
         for value in values:
             producer.send(topic, value).result()
@@ -94,7 +96,8 @@ def lose_ids(log: Log) -> None:
 
 
 def make_again(log: Log) -> None:
-    """Groups have read all of two topics, which are deleted and made again. Of one the commits are left, as they were before."""
+    """Groups have read all of two topics, which are deleted and made again. Of one the commits are
+    left, as they were before."""
     for topic in ("made-again", "commits-left"):
         produce_all(log, topic, OLD)
         with Consumer(log, group_id=GROUP) as consumer:
@@ -121,7 +124,8 @@ def test_records_of_a_new_kafka_producer_all_arrive(broker: Broker) -> None:
 
 
 def test_beside_ids_that_count_from_0_a_record_is_acknowledged_and_lost(broker: Broker) -> None:
-    """Why new logs do not count so: the broker takes the first record for a repeat of pylog's, and answers with its offset."""
+    """Why new logs do not count so: the broker takes the first record for a repeat of pylog's, and
+    answers with its offset."""
     (_, first), *others = broker.produce("ids-from-0", unkeyed(THEIRS))
     assert first < len(OURS * 2)
     assert others == [(0, 10 + number) for number in range(4)]

@@ -1,4 +1,5 @@
-"""Kafka's dump tool decodes what a transaction with a group's offsets has written. Run by ``scripts/test --engines``."""
+"""Kafka's dump tool decodes what a transaction with a group's offsets has written. Run by
+``scripts/test --engines``."""
 
 from __future__ import annotations
 

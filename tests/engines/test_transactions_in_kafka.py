@@ -45,7 +45,8 @@ def broker(it: Story, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brok
 
 
 def read_from_every_offset(broker: Broker, level: str) -> tuple[list[tuple[int, int, str]], int]:
-    """Starting offset, offset and value of each record that Kafka's consumer reads; and the end that it may reach."""
+    """Starting offset, offset and value of each record that Kafka's consumer reads; and the end
+    that it may reach."""
     lines = broker.run("ReadFrom", broker.address, TOPIC, level)
     rows = [line.split(" ") for line in lines[:-1]]
     return [(int(row[0]), int(row[1]), bytes.fromhex(row[2]).decode()) for row in rows], int(lines[-1].split()[1])
@@ -78,7 +79,8 @@ def transactions_tool(broker: Broker, *command: str) -> list[list[str]]:
 
 
 def test_kafka_s_coordinator_takes_the_table_over_and_its_tool_aborts_what_is_open(broker: Broker, it: Story) -> None:
-    """It completes the commits that the table has, and knows nothing of the transaction under way."""
+    """It completes the commits that the table has, and knows nothing of the transaction under
+    way."""
     listed = {row[0]: row for row in transactions_tool(broker, "list")[1:]}
     assert {name: int(row[2]) for name, row in listed.items()} == {name: it.identity(name)[0] for name in it.producers}
     assert {name: row[3] for name, row in listed.items()} == {

@@ -1,4 +1,5 @@
-"""``scripts/demo`` before it comes to the example: which Java it asks for, what it says. Its Python is a stand-in."""
+"""``scripts/demo`` before it comes to the example: which Java it asks for, what it says. Its Python
+is a stand-in."""
 
 from __future__ import annotations
 

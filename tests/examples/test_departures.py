@@ -1,4 +1,5 @@
-"""The example of examples/departures, run small: real processes, real flights, and its own check of all totals."""
+"""The example of examples/departures, run small: real processes, real flights, and its own check of
+all totals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The example of examples/exactly_once, run small: workers that are killed, and its own check of all counts."""
+"""The example of examples/exactly_once, run small: workers that are killed, and its own check of
+all counts."""
 
 from __future__ import annotations
 

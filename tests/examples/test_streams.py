@@ -1,4 +1,5 @@
-"""The streaming examples, run small in the tests' one Spark session: what they count is what pandas counts, each once."""
+"""The streaming examples, run small in the tests' one Spark session: what they count is what pandas
+counts, each once."""
 
 from __future__ import annotations
 

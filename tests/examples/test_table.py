@@ -1,4 +1,5 @@
-"""The example of examples/table, run small: a served table whose process is killed, and its own check of all answers."""
+"""The example of examples/table, run small: a served table whose process is killed, and its own
+check of all answers."""
 
 from __future__ import annotations
 

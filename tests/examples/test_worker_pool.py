@@ -1,4 +1,5 @@
-"""The example of examples/worker_pool, run small: real processes, kills, and its own check that nothing is lost."""
+"""The example of examples/worker_pool, run small: real processes, kills, and its own check that
+nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Random records through each codec into a log, read back by pylog, aiokafka and kafka-python: all must read the same.
+"""Random records through each codec into a log, read back by pylog, aiokafka and kafka-python: all
+must read the same.
 
 python -m tests.foreign.interchange --records 100000 [--directory DIR] [--keep] [--seed N]
-scripts/kafka-oracle dump DIR/<codec>        (with --keep: the directories are left for Kafka's own tool)
+scripts/kafka-oracle dump DIR/<codec>        (with --keep: they are left for Kafka's own tool)
 """
 
 from __future__ import annotations

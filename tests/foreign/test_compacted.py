@@ -1,4 +1,5 @@
-"""Other readers of Kafka's batches read what a compaction has left: the same offsets, times, keys, values and headers."""
+"""Other readers of Kafka's batches read what a compaction has left: the same offsets, times, keys,
+values and headers."""
 
 from __future__ import annotations
 

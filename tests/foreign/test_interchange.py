@@ -1,4 +1,5 @@
-"""What pylog writes, others read, and the other way round (``tests/data`` and the codec's own tests have that way)."""
+"""What pylog writes, others read, and the other way round (``tests/data`` and the codec's own tests
+have that way)."""
 
 from __future__ import annotations
 

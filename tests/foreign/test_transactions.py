@@ -33,7 +33,8 @@ def test_other_projects_see_producer_epoch_sequence_bits_and_marker_of_each_batc
 
 
 def read_with(reader: type, log: Path, name: str) -> Iterator[Batch]:
-    """The batches of all segments. ``AssertionError`` for bits, a checksum or a marker that are not right."""
+    """The batches of all segments. ``AssertionError`` for bits, a checksum or a marker that are not
+    right."""
     for segment in sorted((log / f"{TOPIC}-0").glob("*.log")):
         batches = reader(segment.read_bytes())
         while batches.has_next():

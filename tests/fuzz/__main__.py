@@ -4,8 +4,8 @@
     python -m tests.fuzz --target native --executions 100000000
     python -m tests.fuzz --target records --replay FILE     one input again, with what comes of it
 
-The exit code is 1 where anything was found. ``scripts/fuzz`` makes the environment, and ``--sanitize`` there a compiled
-codec that watches its own memory.
+The exit code is 1 where anything was found. ``scripts/fuzz`` makes the environment, and
+``--sanitize`` there a compiled codec that watches its own memory.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def main(arguments: list[str]) -> int:
 def fuzz(
     target: str, seconds: float, executions: int, seed: int, findings: Path, *, keep: bool = False
 ) -> engine.Report:
-    """One target in a process of its own. What it dies of, or hangs at, is a finding like any other."""
+    """One target in a process of its own. What it dies of, or hangs at, is a finding like any
+    other."""
     with tempfile.TemporaryDirectory(prefix="pylog-fuzz-") as directory:
         order = engine.Order(
             target, seed, min(seconds, 1e9), executions, Path(directory) / "scratch", findings.absolute(), keep

@@ -1,6 +1,8 @@
-"""What the interpreter is asked to do while hostile input is read: run by ``test_no_code.py`` in a process of its own.
+"""What the interpreter is asked to do while hostile input is read: run by ``test_no_code.py`` in a
+process of its own.
 
-First right input goes every way, so that all is imported. Then a hook notes every import, execution and process: there are none.
+First right input goes every way, so that all is imported. Then a hook notes every import, execution
+and process: there are none.
 """
 
 from __future__ import annotations

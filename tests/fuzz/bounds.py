@@ -1,7 +1,9 @@
-"""What files of at most 1 MiB cost whoever opens them: each is put into a log, which is verified, consumed and dumped.
+"""What files of at most 1 MiB cost whoever opens them: each is put into a log, which is verified,
+consumed and dumped.
 
-Run in a process of its own by ``test_bounds.py``; prints a line of JSON for each: name, outcome, how far the peak of memory rose
-above what there was, and seconds. ``/proc/self/clear_refs`` makes the peak start anew.
+Run in a process of its own by ``test_bounds.py``; prints a line of JSON for each: name, outcome,
+how far the peak of memory rose above what there was, and seconds. ``/proc/self/clear_refs`` makes
+the peak start anew.
 """
 
 from __future__ import annotations

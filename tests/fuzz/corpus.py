@@ -1,4 +1,5 @@
-"""The inputs that are kept: ``corpus/<target>/<name>``. Those found to break something bear a name that says what."""
+"""The inputs that are kept: ``corpus/<target>/<name>``. Those found to break something bear a name
+that says what."""
 
 from __future__ import annotations
 

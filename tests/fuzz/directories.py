@@ -1,7 +1,9 @@
-"""Whole log directories, damaged and forged, through everything that opens one: only typed errors, each in time.
+"""Whole log directories, damaged and forged, through everything that opens one: only typed errors,
+each in time.
 
-Files are mutated (checksums mended behind it, where they have any), cut, swapped, removed, or replaced by links, FIFOs, sockets
-and directories; then the log is opened, verified, consumed, dumped, and appended to. Nothing outside of it changes.
+Files are mutated (checksums mended behind it, where they have any), cut, swapped, removed, or
+replaced by links, FIFOs, sockets and directories; then the log is opened, verified, consumed,
+dumped, and appended to. Nothing outside of it changes.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ _REPAIRS: dict[str, Target] = {
 
 
 def build(root: Path) -> list[Path]:
-    """The right logs: one of pylog's, with closed segments, transactions and every codec; one of Kafka's."""
+    """The right logs: one of pylog's, with closed segments, transactions and every codec; one of
+    Kafka's."""
     ours, kafkas = root / "ours", root / "kafkas"
     with Log(ours) as log:
         partition = topic_of(log, "t", partitions=2, index_interval_bytes=100)
@@ -304,7 +307,8 @@ def one(seed: int, number: int) -> tuple[list[str], list[str]]:
 
 
 def run(order: engine.Order) -> engine.Report:
-    """As many directories as ``order`` says. A finding's input is the seed and the number of the directory."""
+    """As many directories as ``order`` says. A finding's input is the seed and the number of the
+    directory."""
     with engine.quiet():
         return _run(order)
 

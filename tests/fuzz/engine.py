@@ -1,7 +1,8 @@
 """One target in this process: mutants run and judged until the time or the number is up.
 
-What the target has not said before keeps its input in the pool, as far as its words without their numbers tell. A hang ends the
-process, with what it hung at in the scratch file; so does a fault of native code.
+What the target has not said before keeps its input in the pool, as far as its words without their
+numbers tell. A hang ends the process, with what it hung at in the scratch file; so does a fault of
+native code.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def quiet() -> Iterator[None]:
 
 
 def guard(order: Order) -> None:
-    """From now on so long for a block: what hangs ends the process, and its input stands in the scratch file."""
+    """From now on so long for a block: what hangs ends the process, and its input stands in the
+    scratch file."""
     if order.own_process:
         faulthandler.dump_traceback_later(HANG_S, exit=True)
 

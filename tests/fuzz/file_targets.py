@@ -284,7 +284,8 @@ def run_formatter(data: bytes) -> str:
 
 
 def run_dump(data: bytes) -> str:
-    """The first byte chooses the file's kind. Lines of any file are harmless, and come to an end."""
+    """The first byte chooses the file's kind. Lines of any file are harmless, and come to an
+    end."""
     if not data:
         return "no input"
     name = _DUMPED[data[0] % len(_DUMPED)]

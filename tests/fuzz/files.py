@@ -1,4 +1,5 @@
-"""A filesystem of a few files in memory, to read only: what the targets hand to the readers of files."""
+"""A filesystem of a few files in memory, to read only: what the targets hand to the readers of
+files."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class BytesFile:
 
 
 class Files(OsFileSystem):
-    """These files and no others. What would change one fails, since nothing here may be changed by reading."""
+    """These files and no others. What would change one fails, since nothing here may be changed by
+    reading."""
 
     def __init__(self, contents: dict[str, bytes]) -> None:
         self.contents = contents

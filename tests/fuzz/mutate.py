@@ -1,7 +1,8 @@
-"""Makes hostile inputs of right ones. Seeded: the same seed and the same inputs make the same mutants.
+"""Makes hostile inputs of right ones. Seeded: the same seed and the same inputs make the same
+mutants.
 
-What a mutation damages on its way is mended afterwards by the target's ``repair`` (lengths, checksums), nearly always, so that
-mutants get past the checksum and at the code behind it.
+What a mutation damages on its way is mended afterwards by the target's ``repair`` (lengths,
+checksums), nearly always, so that mutants get past the checksum and at the code behind it.
 """
 
 from __future__ import annotations
@@ -140,9 +141,11 @@ class Mutator:
         words: Sequence[bytes] = (),
         right: int = 0,
     ) -> None:
-        """Half of the mutants come from the first ``right`` inputs, which are right ones, if it says how many these are.
+        """Half of the mutants come from the first ``right`` inputs, which are right ones, if it
+        says how many these are.
 
-        ``inner`` mutates behind a layer of its own (what is compressed, a framed record) and puts the layer back."""
+        ``inner`` mutates behind a layer of its own (what is compressed, a framed record) and puts
+        the layer back."""
         self._chance = chance
         self._pool = pool
         self._right = pool[:right] or pool

@@ -1,7 +1,9 @@
-"""The compiled decoder alone, as often as possible: mutants in place, behind them a page that may not be read.
+"""The compiled decoder alone, as often as possible: mutants in place, behind them a page that may
+not be read.
 
-One payload is laid down and then poked: some bytes are changed, it is decoded, the bytes are put back. A decoder that reads one
-byte too far dies of it; what it was reading stands in the scratch file, which is where the payload lies (``scratch.py``).
+One payload is laid down and then poked: some bytes are changed, it is decoded, the bytes are put
+back. A decoder that reads one byte too far dies of it; what it was reading stands in the scratch
+file, which is where the payload lies (``scratch.py``).
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ _BYTES = bytes([0, 1, 2, 3, 4, 0x0C, 0x7E, 0x7F, 0x80, 0x81, 0xFE, 0xFF])
 
 
 def burst(target: Target, pool: list[bytes], chance: Random, scratch: Scratch) -> tuple[int, int]:
-    """So many executions from one mutant: how many there were, and how many of them decoded something."""
+    """So many executions from one mutant: how many there were, and how many of them decoded
+    something."""
     data = target.mutator(chance, pool).mutant()
     if len(data) < NUMBERS.size + 1:
         data = pool[0]
@@ -69,7 +72,8 @@ def _ways(numbers: tuple[int, ...]) -> tuple[Callable[[Any], object], ...]:
 
 
 def _poke(payload: memoryview, ways: tuple[Callable[[Any], object], ...], chance: Random) -> int:
-    """The tightest loop there is: a byte is another, and another, then the payload is right again."""
+    """The tightest loop there is: a byte is another, and another, then the payload is right
+    again."""
     size, right, way, ends = len(payload), 0, 0, len(ways)
     original = bytes(payload)
     draws = memoryview(chance.randbytes(BURST * 4)).cast("I")

@@ -1,6 +1,8 @@
-"""The decoders of records and batches, compiled and readable, which must say the same of everything.
+"""The decoders of records and batches, compiled and readable, which must say the same of
+everything.
 
-The input of ``records`` is what a batch header says of its records (32 bytes, ``NUMBERS``), then the payload.
+The input of ``records`` is what a batch header says of its records (32 bytes, ``NUMBERS``), then
+the payload.
 """
 
 from __future__ import annotations
@@ -81,7 +83,8 @@ def _words_of(way: Callable[[], Any]) -> Any:
 
 
 def compare(payload: Any, numbers: tuple[int, ...]) -> str:
-    """Both codecs over one payload. ``Broken`` where they differ, or where one way differs from another."""
+    """Both codecs over one payload. ``Broken`` where they differ, or where one way differs from
+    another."""
     said = said_of(readable, payload, numbers)
     others = said_of(compiled, payload, numbers)
     for way, value in said.items():
@@ -125,7 +128,8 @@ def _records_fields(data: bytes) -> list[tuple[int, int]]:
 
 
 def mutate_record(chance: Random, data: bytearray, start: int = NUMBERS.size) -> None:
-    """Mutate one record and put the right length in front of it again, so that what is in it is looked at."""
+    """Mutate one record and put the right length in front of it again, so that what is in it is
+    looked at."""
     frames = []
     at = start
     while at < len(data):

@@ -1,7 +1,7 @@
 """Where the input at work stands, so that it is known after the process has died of it.
 
-A file mapped into memory, which the parent reads: ``start, size`` of the head and of the rest, then the bytes. The rest ends
-where the next page may not be read.
+A file mapped into memory, which the parent reads: ``start, size`` of the head and of the rest, then
+the bytes. The rest ends where the next page may not be read.
 """
 
 from __future__ import annotations

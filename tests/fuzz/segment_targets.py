@@ -1,7 +1,8 @@
 """A segment and what stands beside it: the scan, the reader, the indexes, the seal.
 
-Batches may be lost to damage, never altered by it: where the segment itself is right, whatever an index or a seal says, what is
-read is what was written; where it is damaged and sealed, so is every batch that is handed out.
+Batches may be lost to damage, never altered by it: where the segment itself is right, whatever an
+index or a seal says, what is read is what was written; where it is damaged and sealed, so is every
+batch that is handed out.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def _crc_is_right(batch: bytes) -> bool:
 
 
 def batches_read(reader: SegmentReader, limit: int = 400) -> Iterator[tuple[int, bytes]]:
-    """Position and bytes of all that is readable, going on where the errors say. The last error is raised, if it ends so."""
+    """Position and bytes of all that is readable, going on where the errors say. The last error is
+    raised, if it ends so."""
     position, end, next_offset = 0, reader.size(), None
     for _ in range(limit):
         try:
@@ -226,7 +228,8 @@ def run_transaction_index(data: bytes) -> str:
 
 
 def run_seal(data: bytes) -> str:
-    """By itself, and in front of a segment that is right: with a forged seal batches may be missing, none altered.
+    """By itself, and in front of a segment that is right: with a forged seal batches may be
+    missing, none altered.
 
     Nothing is read where it is another partition's.
     """
@@ -251,7 +254,8 @@ def run_seal(data: bytes) -> str:
 
 
 def repair_seal(data: bytearray) -> None:
-    """What says that it is a seal, a number of batches that fits its length where one does, and the checksum."""
+    """What says that it is a seal, a number of batches that fits its length where one does, and the
+    checksum."""
     if len(data) >= 52:
         data[:10] = MAGIC + b"\0\1"
         put_number(data, 10, 2, data[11] & KNOWN_FLAGS)

@@ -1,4 +1,5 @@
-"""For a runner of long tests: every target for a share of the time, each in a process of its own."""
+"""For a runner of long tests: every target for a share of the time, each in a process of its
+own."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ NAMES = (*engine.NAMES, directories.NAME)
 
 
 def run(seconds: float, seed: int, names: Sequence[str] = NAMES) -> tuple[dict[str, int], list[str]]:
-    """Executions of each target, and what was found, with the command that runs it again. At least a little of each."""
+    """Executions of each target, and what was found, with the command that runs it again. At least
+    a little of each."""
     share = seconds / sum(_SHARES.get(name, 1) for name in names)
     figures: dict[str, int] = {}
     problems: list[str] = []

@@ -1,4 +1,5 @@
-"""What a target is: a reader of bytes, the right inputs its mutants come from, and how their checksums are mended."""
+"""What a target is: a reader of bytes, the right inputs its mutants come from, and how their
+checksums are mended."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ class Broken(AssertionError):
 
 
 class Target(NamedTuple):
-    """``run`` returns in words what it made of the bytes, or raises a ``PylogError``; everything else is a finding."""
+    """``run`` returns in words what it made of the bytes, or raises a ``PylogError``; everything
+    else is a finding."""
 
     run: Callable[[bytes], str]
     seeds: Callable[[], Sequence[bytes]]

@@ -1,6 +1,8 @@
-"""Every integer of a batch header and of a record, with every boundary value, under a right checksum: read, or named.
+"""Every integer of a batch header and of a record, with every boundary value, under a right
+checksum: read, or named.
 
-Both codecs and every way through the records say the same (``record_targets.compare``); scan and reader of a segment judge alike.
+Both codecs and every way through the records say the same (``record_targets.compare``); scan and
+reader of a segment judge alike.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ RECORD_FIELDS: dict[str, Callable[[Any], Raw]] = {
 
 
 def boundaries(bits: int, *, signed: bool = True) -> list[int]:
-    """Sixteen: around zero, around the ends of the type, around a half, and sizes that mean something."""
+    """Sixteen: around zero, around the ends of the type, around a half, and sizes that mean
+    something."""
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
     values = [0, 1, -1, 2, -2, 6, 48, 49, 127, -128, high, high - 1, low, low + 1, high >> 1, low >> 1]
     fitting = [value if low <= value <= high else value & high for value in values]

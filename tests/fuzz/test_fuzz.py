@@ -1,4 +1,5 @@
-"""Every reader gets hostile input in every change; ``scripts/fuzz`` does the same for as long as one likes."""
+"""Every reader gets hostile input in every change; ``scripts/fuzz`` does the same for as long as
+one likes."""
 
 from __future__ import annotations
 

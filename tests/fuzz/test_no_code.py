@@ -1,4 +1,5 @@
-"""Data is never code: the package has no way to run what a file says, and reading hostile input runs and imports nothing."""
+"""Data is never code: the package has no way to run what a file says, and reading hostile input
+runs and imports nothing."""
 
 from __future__ import annotations
 

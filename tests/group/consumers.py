@@ -22,7 +22,8 @@ def member(log: Log, group: str = "g", topics: Any = "t", **options: Any) -> Con
 
 
 def settle(*consumers: Consumer) -> list[list[TopicPartition]]:
-    """Let all of them follow the group in turn, as a poll does before it reads; what each has then."""
+    """Let all of them follow the group in turn, as a poll does before it reads; what each has
+    then."""
     for _ in range(ROUNDS):
         for consumer in consumers:
             consumer._assignment.refresh()

@@ -1,8 +1,8 @@
 """Members of a group on a simulated machine, and what must hold after each of their steps.
 
-A ``Peer`` does with its ``Membership`` what a consumer does in ``poll``: it gives up what is no longer its own, publishes
-that, takes what is its own and free, and reads and commits. What is published is looked at before every step of anybody, and so
-is what each peer takes for its own.
+A ``Peer`` does with its ``Membership`` what a consumer does in ``poll``: it gives up what is no
+longer its own, publishes that, takes what is its own and free, and reads and commits. What is
+published is looked at before every step of anybody, and so is what each peer takes for its own.
 """
 
 from __future__ import annotations
@@ -168,7 +168,8 @@ class Peer:
         return self.process.is_alive and not self.is_fenced and not self.has_left
 
     def work(self, *calls: Callable[[], object]) -> Callable[[], None]:
-        """A program of a schedule that makes these calls, one after the other, until this is killed."""
+        """A program of a schedule that makes these calls, one after the other, until this is
+        killed."""
 
         def program() -> None:
             for call in calls:

@@ -49,7 +49,8 @@ def test_a_group_that_is_not_there_is_named(log: Log) -> None:
 
 
 def test_a_group_whose_static_member_died_without_a_commit_can_be_deleted(log: Log) -> None:
-    """It is waited for, so that the group is there, but nobody has made the topic of commits yet."""
+    """It is waited for, so that the group is there, but nobody has made the topic of commits
+    yet."""
     one = member(log, group_instance_id="a")
     one._assignment.membership._alive.abandon()  # type: ignore[union-attr]
     assert (log.groups(), OFFSETS_TOPIC in log.topics()) == (["g"], False)

@@ -71,7 +71,8 @@ def test_a_member_that_leaves_hands_over_at_once(log: Log) -> None:
 
 
 def test_what_a_commit_has_seen_of_the_group_is_still_to_be_followed(tmpfs_dir: Path) -> None:
-    """A wait took it for known, as after a commit in a callback, and slept on till the next look after the others."""
+    """A wait took it for known, as after a commit in a callback, and slept on till the next look
+    after the others."""
     with Log(tmpfs_dir / "log", clock=ManualClock()) as log:
         log.create_topic("t", partitions=4)
         one, other = member(log), member(log)
@@ -131,7 +132,8 @@ def test_what_moves_is_read_on_from_its_commit(log: Log) -> None:
 
 
 def test_latest_is_where_the_group_began_and_not_where_a_partition_moved_to(log: Log) -> None:
-    """A partition that moved before its first commit was read from its end, and records between were never seen."""
+    """A partition that moved before its first commit was read from its end, and records between
+    were never seen."""
     one = member(log, auto_offset_reset="latest")
     fill(log, 10)
     other = member(log, auto_offset_reset="latest")

@@ -1,4 +1,5 @@
-"""Assignors: every partition once, to a member that wants it; balanced; sticky ones move no more than they must."""
+"""Assignors: every partition once, to a member that wants it; balanced; sticky ones move no more
+than they must."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ TOPICS = ["a", "b", "c"]
 
 @st.composite
 def groups(draw: st.DrawFn, topics: int = 3, most: int = 6) -> tuple[dict[str, int], dict[str, Share]]:
-    """Topics and members; what members have may be anything, even what is not there or what two claim."""
+    """Topics and members; what members have may be anything, even what is not there or what two
+    claim."""
     names = TOPICS[:topics]
     partitions = {name: draw(st.integers(0, most)) for name in names}
     anything = st.builds(TopicPartition, st.sampled_from([*names, "gone"]), st.integers(0, most + 1))

@@ -169,7 +169,8 @@ def test_what_a_failing_application_had_in_its_hands_is_not_committed(log: Log) 
 
 @pytest.mark.parametrize("auto", [False, True])
 def test_a_failing_application_takes_back_nothing_that_it_has_committed(log: Log, auto: bool) -> None:
-    """It went on where it had begun, or had polled last: committed by ``on_revoked``, or by the clock's commit at the end."""
+    """It went on where it had begun, or had polled last: committed by ``on_revoked``, or by the
+    clock's commit at the end."""
     log.create_topic("one")
     fill(log, 6, "one")
     with (

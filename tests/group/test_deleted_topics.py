@@ -1,4 +1,5 @@
-"""Commits of a topic that is deleted: tombstones take their place, as in Kafka, whoever deletes, dies or commits meanwhile."""
+"""Commits of a topic that is deleted: tombstones take their place, as in Kafka, whoever deletes,
+dies or commits meanwhile."""
 
 from __future__ import annotations
 
@@ -136,7 +137,8 @@ def test_a_damaged_log_of_commits_keeps_no_log_from_opening(log: Log, caplog: py
 
 
 def test_what_is_committed_of_a_topic_that_was_deleted_since_is_not_appended(log: Log) -> None:
-    """As the newest record of its key it would be taken for a commit in the topic that has the name now."""
+    """As the newest record of its key it would be taken for a commit in the topic that has the name
+    now."""
     with Consumer(log, group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["t", "u"])
         assert len(consumer.poll()) == 6
@@ -161,7 +163,8 @@ def with_a_commit(machine: Machine) -> None:
 def test_a_commit_counts_if_the_topic_of_commits_is_deleted_while_it_waits_for_the_lock(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It finds its partition under the lock, in the topic that is there then, and syncs that one."""
+    """It finds its partition under the lock, in the topic that is there then, and syncs that
+    one."""
     with Consumer(log, group_id="g", auto_offset_reset="earliest") as one:
         one.subscribe("t")
         assert len(one.poll(0)) == 3
@@ -240,14 +243,16 @@ def test_tombstones_are_durable_when_the_deletion_returns(seed: int) -> None:
 
 
 class WhereTopicsAndCommitsAre(Schedule):
-    """Lets others go first before steps in the directories of topics, of groups, and of committed offsets only."""
+    """Lets others go first before steps in the directories of topics, of groups, and of committed
+    offsets only."""
 
     def _before_step(self, process: Process, step: Step) -> None:
         if "/topics" in step.path or "/groups" in step.path or OFFSETS_TOPIC in step.path:
             super()._before_step(process, step)
 
     def sleep(self, seconds: float) -> None:
-        """A deletion that gives the directory of topics another time goes on at once: others go first at its steps as it is."""
+        """A deletion that gives the directory of topics another time goes on at once: others go
+        first at its steps as it is."""
         names = [frame.name for frame in extract_stack()]
         if "advance_version" in names:
             self._machine.seconds += seconds
@@ -299,5 +304,6 @@ def test_no_commit_comes_after_the_tombstone_in_any_order(by_hand: bool, then: s
 
 @pytest.mark.slow
 def test_no_commit_comes_after_the_tombstone_where_it_is_the_first_of_the_log() -> None:
-    """So it creates the topic of commits while somebody deletes: neither waits for the other for ever."""
+    """So it creates the topic of commits while somebody deletes: neither waits for the other for
+    ever."""
     assert in_all_orders(partial(commit_and_delete, True, True, ""), 1) > 100

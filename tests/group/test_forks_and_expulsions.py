@@ -1,4 +1,5 @@
-"""What comes seldom in a group: a fork, an exit, an expulsion between two looks, refusals, and bytes that nobody writes."""
+"""What comes seldom in a group: a fork, an exit, an expulsion between two looks, refusals, and
+bytes that nobody writes."""
 
 from __future__ import annotations
 
@@ -347,7 +348,8 @@ def test_a_log_that_is_only_read_is_not_settled(log: Log) -> None:
 
 
 def test_a_typed_error_that_is_a_missing_file_stays_what_it_is(log: Log) -> None:
-    """``LogNotFound`` is a ``FileNotFoundError``, and says more than that files of the group were removed."""
+    """``LogNotFound`` is a ``FileNotFoundError``, and says more than that files of the group were
+    removed."""
     files = GroupLock(log.manager.part(GroupAdmin).directory("g"))
 
     def missing(_: object) -> None:

@@ -1,4 +1,5 @@
-"""An exception wherever a signal handler's can come: what a member has read of the group is then the group."""
+"""An exception wherever a signal handler's can come: what a member has read of the group is then
+the group."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ def test_offsets_that_were_being_loaded_are_loaded_again(log: Log, monkeypatch: 
 
 @pytest.mark.slow
 def test_a_poll_that_takes_gives_up_and_commits_may_end_anywhere(tmpfs_dir: Path) -> None:
-    """Everything is read by those who are left, nobody reads what another does, and no commit is behind what was returned."""
+    """Everything is read by those who are left, nobody reads what another does, and no commit is
+    behind what was returned."""
     for step in count(1, 4 * STRIDE):
         with Log(tmpfs_dir / f"log{step}") as log:
             log.create_topic("t", partitions=4)
@@ -123,7 +125,8 @@ class InterruptedLeave:
 
 
 def test_a_close_that_was_interrupted_goes_on_when_called_again(log: Log) -> None:
-    """The consumer was closed, and kept its lock and its partitions for as long as anybody held it."""
+    """The consumer was closed, and kept its lock and its partitions for as long as anybody held
+    it."""
     one, other = member(log), member(log)
     assert [len(share) for share in settle(one, other)] == [2, 2]
     InterruptedLeave(one)
@@ -149,7 +152,8 @@ def test_a_close_that_fails_is_one(log: Log) -> None:
 
 
 def test_a_callbacks_leave_to_call_ends_with_the_call_it_runs_in() -> None:
-    """Interrupted before it took that back, a consumer refused everything as if called in a callback, for ever."""
+    """Interrupted before it took that back, a consumer refused everything as if called in a
+    callback, for ever."""
     guard = SingleThreadGuard()
     with guard.exclusive_call():
         callback = guard.callback()

@@ -1,4 +1,5 @@
-"""What is no regular file stands where a group has a file: it is named, and keeps nobody from what can be done without it."""
+"""What is no regular file stands where a group has a file: it is named, and keeps nobody from what
+can be done without it."""
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ def test_who_commits_is_at_work(timed_log: Log, clock: ManualClock) -> None:
 
 
 def test_who_polls_within_the_interval_is_not_expelled(timed_log: Log, clock: ManualClock) -> None:
-    """A poll soon after another shows no sign of life of its own, and the time counted from the one before."""
+    """A poll soon after another shows no sign of life of its own, and the time counted from the one
+    before."""
     timed_log.create_topic("t", partitions=2)
     slow, one = member(timed_log, max_poll_interval_ms=1_000), member(timed_log, max_poll_interval_ms=1_000)
     settle(one, slow)
@@ -251,13 +252,15 @@ def test_who_polls_all_the_time_is_not_expelled_however_short_the_interval(timed
 @pytest.mark.parametrize("option", ["max_poll_interval_ms", "session_timeout_ms", "auto_commit_interval_ms"])
 @pytest.mark.parametrize("value", [0, 2**31, 2**63, 10**5000], ids=["none", "2**31", "2**63", "endless"])
 def test_an_interval_is_of_kafkas_size(log: Log, option: str, value: int) -> None:
-    """Others could not read the state that a member with a larger one had published, and took the group for empty."""
+    """Others could not read the state that a member with a larger one had published, and took the
+    group for empty."""
     with pytest.raises(ConfigError, match=option):
         Consumer(log, group_id="g", **{option: value})
 
 
 def test_a_forgotten_consumer_leaves_its_group_without_the_collector(tmpfs_dir: Path) -> None:
-    """Its files are closed with the last reference to it: nothing it is made of leads back to it."""
+    """Its files are closed with the last reference to it: nothing it is made of leads back to
+    it."""
     gc.disable()
     try:
         with Log(tmpfs_dir / "log") as log:

@@ -1,4 +1,5 @@
-"""The layout of committed offsets is Kafka's: its golden directory is read, its generated code reads ours (see foreign)."""
+"""The layout of committed offsets is Kafka's: its golden directory is read, its generated code
+reads ours (see foreign)."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def test_keys_of_other_kinds_are_no_offsets() -> None:
     ("group", "expected"), [("", 0), ("a", 97 % 50), ("polygenelubricants", 0), ("billing", 9), ("gruppe-ü", 22)]
 )
 def test_a_group_is_in_the_partition_where_java_would_put_it(group: str, expected: int) -> None:
-    """``polygenelubricants`` has the least int for a hash, whose absolute value Kafka takes for 0."""
+    """``polygenelubricants`` has the least int for a hash, whose absolute value Kafka takes for
+    0."""
     assert partition_of_group(group, 50) == expected
 
 

@@ -1,4 +1,5 @@
-"""Committed offsets as others see them: from the log, from a checkpoint, after damage, whatever was deleted meanwhile."""
+"""Committed offsets as others see them: from the log, from a checkpoint, after damage, whatever was
+deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -124,7 +125,8 @@ def test_no_default_of_the_log_is_for_committed_offsets(tmpfs_dir: Path) -> None
 def test_a_checkpoint_that_the_disk_refuses_fails_no_commit(
     log: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was committed was there already, and for whoever committed it looked as if it were not."""
+    """What was committed was there already, and for whoever committed it looked as if it were
+    not."""
     monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 1)
     store = store_of(log)
     store.append("g", {T0: at(1)})

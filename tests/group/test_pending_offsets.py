@@ -251,7 +251,8 @@ def test_far_behind_a_process_forgets_what_was_pending(
 def test_a_marker_that_arrives_between_the_look_and_the_answer_is_not_taken_for_an_abort(
     out: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once all markers are there, the table may forget the commit: the answer is then that it was aborted."""
+    """Once all markers are there, the table may forget the commit: the answer is then that it was
+    aborted."""
     producer, follower = opened(out, "p", 5), store_of(out)
 
     def outcome(*_: object) -> Outcome:
@@ -327,7 +328,8 @@ def test_any_order_of_commits_and_decisions_is_what_a_model_says(
 
 
 def test_a_marker_that_cannot_be_read_is_damage_and_ends_nothing(out: Log) -> None:
-    """Whether the offsets of its transaction count is not known: no answer is better than a wrong one."""
+    """Whether the offsets of its transaction count is not known: no answer is better than a wrong
+    one."""
     opened(out, "p", 5)
     ((producer_id, epoch, _),) = out.partition(*OFFSETS).log.open_transactions()
     append_encoded(out.partition(*OFFSETS), no_marker(producer_id=producer_id, epoch=epoch))

@@ -23,7 +23,8 @@ def without_power(machine: Machine) -> Machine:
 
 
 def test_offsets_that_were_reset_to_the_end_are_not_beyond_it_when_the_power_was_lost() -> None:
-    """The commit was durable, and the records before it were not: others that got their offsets were passed over."""
+    """The commit was durable, and the records before it were not: others that got their offsets
+    were passed over."""
     world = World(Machine())
     actor = world.actor()
     actor.create("t")
@@ -101,7 +102,8 @@ def test_a_damaged_checkpoint_of_epochs_is_told_and_the_group_goes_on(caplog: py
 
 
 def test_power_that_is_lost_again_does_not_bring_an_epoch_back() -> None:
-    """The number of the epoch was durable before anything was written under it: what came after it is told apart from it."""
+    """The number of the epoch was durable before anything was written under it: what came after it
+    is told apart from it."""
     machine = Machine()
     with machine.process().open_log("/log") as log:
         log.create_topic("t")
@@ -120,7 +122,8 @@ def test_power_that_is_lost_again_does_not_bring_an_epoch_back() -> None:
 
 
 def test_a_committed_transaction_keeps_its_offsets_and_what_they_count(caplog: pytest.LogCaptureFixture) -> None:
-    """The markers are lost, and nothing else: the records that were read, those written, and the offsets are there."""
+    """The markers are lost, and nothing else: the records that were read, those written, and the
+    offsets are there."""
     machine = Machine()
     with machine.process().open_log("/log") as log:
         log.create_topic("t")

@@ -1,4 +1,5 @@
-"""The protocol of group members in every order of their steps: no partition has two owners, and none is left alone."""
+"""The protocol of group members in every order of their steps: no partition has two owners, and
+none is left alone."""
 
 from __future__ import annotations
 
@@ -163,12 +164,14 @@ PATIENT_MS = 10**6  # so that only a lock that was freed tells that somebody is 
 
 
 class Interruption(NamedTuple):
-    """What one of several does, and is interrupted at. ``begin`` gives the victim, and what it is to do."""
+    """What one of several does, and is interrupted at. ``begin`` gives the victim, and what it is
+    to do."""
 
     begin: Callable[[World], tuple[Peer, list[Callable[[], object]]]]
 
     def run(self, at: int, strike: Strike, *, sticky: bool = False) -> tuple[Step | None, list[str]]:
-        """At the victim's step of this number, and what is wrong then; None for the step where it does not take so many.
+        """At the victim's step of this number, and what is wrong then; None for the step where it
+        does not take so many.
 
         ``sticky``: at all later ones, too.
         """

@@ -1,4 +1,5 @@
-"""Consumers of a group, and its deletion, in every order of the steps they take in its directory and in what it commits."""
+"""Consumers of a group, and its deletion, in every order of the steps they take in its directory
+and in what it commits."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tests.simulation.orders import in_all_orders
 
 
 class InGroups(Schedule):
-    """Lets others go first before steps in the directories of groups and in committed offsets only."""
+    """Lets others go first before steps in the directories of groups and in committed offsets
+    only."""
 
     def _before_step(self, process: Process, step: Step) -> None:
         if "/groups" in step.path or OFFSETS_TOPIC in step.path:
@@ -108,7 +110,8 @@ class Reader:
 
 
 def read_together(calls: tuple[tuple[str, ...], tuple[str, ...]], strategy: Strategy) -> list[str]:
-    """What is wrong after two consumers, the first of which is a member already, have made these calls."""
+    """What is wrong after two consumers, the first of which is a member already, have made these
+    calls."""
     world = World(Machine())
     writer = world.actor()
     writer.create("t", partitions=2)
@@ -164,7 +167,8 @@ def test_groups_are_deleted_and_read_in_every_order_with_two_preemptions(seed: i
 
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_a_commit_that_its_process_did_not_live_to_publish_is_decided_of_before_others_go_on(by_hand: bool) -> None:
-    """It was whole, and counted with the next commit of its partition: who had gone on from the one before went back by that."""
+    """It was whole, and counted with the next commit of its partition: who had gone on from the one
+    before went back by that."""
     world = World(Machine())
     first = world.actor()
     first.create("t")

@@ -1,4 +1,5 @@
-"""What may become of a group: random histories of joining, leaving, and reconciling, against what must always hold."""
+"""What may become of a group: random histories of joining, leaving, and reconciling, against what
+must always hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The state file: whoever reads sees one state or the next, whatever a writer's death or damage leaves."""
+"""The state file: whoever reads sees one state or the next, whatever a writer's death or damage
+leaves."""
 
 from __future__ import annotations
 
@@ -174,7 +175,8 @@ def test_a_reader_whose_state_is_overwritten_during_its_read_reads_again(tmp_pat
 
 
 def test_a_reader_that_never_gets_a_whole_state_says_so_and_takes_nobody_for_gone(tmp_path: Path) -> None:
-    """An empty group would be taken for one whose members are gone, and read no more until the next publication."""
+    """An empty group would be taken for one whose members are gone, and read no more until the next
+    publication."""
     writer, numbers = opened(tmp_path), itertools.count(100)
 
     def publish() -> None:

@@ -1,4 +1,5 @@
-"""Somebody is stopped with the group's lock in his hands: others read on, and do what is due once he has let go."""
+"""Somebody is stopped with the group's lock in his hands: others read on, and do what is due once
+he has let go."""
 
 from __future__ import annotations
 
@@ -236,7 +237,8 @@ def test_a_member_that_is_gone_from_the_state_changes_nothing_of_it(log: Log) ->
 def test_what_is_free_is_had_when_subscribe_returns_and_after_that_nobody_passes_over_it(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Joining had the lock, and taking did not get it: the next poll took what was sent in between for old."""
+    """Joining had the lock, and taking did not get it: the next poll took what was sent in between
+    for old."""
     reconcile = Membership.reconcile
     monkeypatch.setattr(Membership, "reconcile", lambda *_: None)
     one = member(log, auto_offset_reset="latest")
@@ -308,7 +310,8 @@ def test_who_waits_for_the_lock_is_not_silent(log: Log, clock: ManualClock) -> N
 
 
 class Holder:
-    """A process that is stopped with the lock of a group, or of the partition of its commits, in its hands."""
+    """A process that is stopped with the lock of a group, or of the partition of its commits, in
+    its hands."""
 
     def __init__(self, log: Log, which: str) -> None:
         groups = log.manager.part(GroupAdmin)
@@ -341,7 +344,8 @@ every_holder = pytest.mark.parametrize("which", ["the group's", "that of its com
 def test_close_returns_in_the_time_that_its_caller_gives(
     log: Log, clock: ManualClock, which: str, timeout: float | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It waited for 30 s to commit, and for 30 s more to append that; and for two minutes to tell that records are durable."""
+    """It waited for 30 s to commit, and for 30 s more to append that; and for two minutes to tell
+    that records are durable."""
     fill(log, 3)
     one = member(log, enable_auto_commit=True, default_api_timeout_ms=2_000)
     assert len(one.poll(0)) == 12
@@ -389,7 +393,8 @@ def test_a_commit_has_a_time_of_its_own(log: Log, clock: ManualClock, which: str
 def test_an_auto_commit_in_a_poll_does_not_wait_for_a_stopped_writer_of_the_records(
     log: Log, clock: ManualClock
 ) -> None:
-    """Two minutes: the records were durable, and it wanted to tell so under the partition's lock."""
+    """Two minutes: the records were durable, and it wanted to tell so under the partition's
+    lock."""
     one = member(log, enable_auto_commit=True, auto_commit_interval_ms=100)
     one.poll(0)
     one.commit({place(3): 0})

@@ -1,4 +1,5 @@
-"""Offsets that a producer commits in a transaction, together with records: both or none, and only by the owner."""
+"""Offsets that a producer commits in a transaction, together with records: both or none, and only
+by the owner."""
 
 from __future__ import annotations
 
@@ -230,14 +231,16 @@ def test_offsets_need_an_open_transaction(out: Log) -> None:
 def test_an_expelled_member_does_not_commit_what_its_successor_reads_again(
     out: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule 8: between the check and the decision, its successor read from the old offset, and then the commit succeeded."""
+    """Rule 8: between the check and the decision, its successor read from the old offset, and then
+    the commit succeeded."""
     one, other = member(out), member(out)
     settle(one, other)
     mine = min(one.assignment())
     starts: list[int] = []
 
     def successor() -> None:
-        """Any moment of the commit is the worst one: the successor tries to take over before each append and each sync."""
+        """Any moment of the commit is the worst one: the successor tries to take over before each
+        append and each sync."""
         if not starts and one.group_metadata().member_id in read_members(out):
             membership = other._assignment.membership  # type: ignore[attr-defined]
             try:

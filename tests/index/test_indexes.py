@@ -1,4 +1,5 @@
-"""Indexes: their bytes are Kafka's and follow from the log alone; what they answer equals a search without them."""
+"""Indexes: their bytes are Kafka's and follow from the log alone; what they answer equals a search
+without them."""
 
 from __future__ import annotations
 
@@ -248,7 +249,8 @@ def test_an_index_cut_while_it_is_searched_answers_as_if_it_were_empty() -> None
 
 @pytest.mark.parametrize("round", range(6))
 def test_indexes_follow_from_the_log_whoever_appends(tmp_path: Path, seed: int, round: int) -> None:
-    """Two handles append in turn, roll, die and recover; the index bytes are those made from the log alone."""
+    """Two handles append in turn, roll, die and recover; the index bytes are those made from the
+    log alone."""
     chance = random.Random(seed + round)
     directory = tmp_path / "t-0"
     options: dict[str, Any] = {
@@ -297,7 +299,8 @@ def test_lookups_equal_a_search_of_every_record(tmp_path: Path, seed: int, round
 
 
 def test_a_segment_whose_times_begin_at_zero_has_no_entry_of_zeros(directory: Path) -> None:
-    """A machine without a clock says 1970. An entry of zeros would count as none, and hide the ones behind it."""
+    """A machine without a clock says 1970. An entry of zeros would count as none, and hide the ones
+    behind it."""
     partition = open_partition(directory, index_interval_bytes=100)
     times = [*[0] * 8, *range(5)]
     for at in times:
@@ -319,7 +322,8 @@ def test_a_segment_whose_times_begin_at_zero_has_no_entry_of_zeros(directory: Pa
 
 
 def test_an_index_that_points_to_other_batches_hides_no_record(directory: Path) -> None:
-    """Each entry in turn is given the position of every other batch: as good an entry as any, but for the offset there."""
+    """Each entry in turn is given the position of every other batch: as good an entry as any, but
+    for the offset there."""
     partition = open_partition(directory, index_interval_bytes=200)
     for number in range(12):
         append_encoded(partition, batch(b"%d" % number * 40, timestamp_ms=START_MS + number))

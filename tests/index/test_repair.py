@@ -1,4 +1,5 @@
-"""After a failure that could not be taken back, the next append makes the indexes what the log alone says."""
+"""After a failure that could not be taken back, the next append makes the indexes what the log
+alone says."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ CHANGES = {"open", "pwrite", "truncate"}
 
 
 class Outage:
-    """The n-th change fails (from 0), and those so many behind it: so what it was to be taken back with fails, too."""
+    """The n-th change fails (from 0), and those so many behind it: so what it was to be taken back
+    with fails, too."""
 
     def __init__(self, n: int, behind: set[int]) -> None:
         self.number, self.failing = -1, {n, *(n + more for more in behind)}

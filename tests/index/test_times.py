@@ -36,7 +36,8 @@ SOME = WANTED[3::6]
 
 
 def lay_out(directory: Path, *, closed: bool) -> Path:
-    """A segment of one record a batch, each indexed; and behind it, if it is closed, one that is later than all."""
+    """A segment of one record a batch, each indexed; and behind it, if it is closed, one that is
+    later than all."""
     partition = open_partition(directory, index_interval_bytes=0)
     for at in TIMES:
         append_encoded(partition, batch(b"x", timestamp_ms=at))

@@ -2,7 +2,7 @@
 
 python -m tests.mutants NAME…                              those whose names contain one of these
 python -m tests.mutants --all [--json] [--jobs 2]          every one in tests/mutants/table
-python -m tests.mutants generate --sample 300 --seed 1     made by rule from the source (tests/mutants/generate.py)
+python -m tests.mutants generate --sample 300 --seed 1     made by rule from the source: generate.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Mutants made by rule that change nothing anybody could see, or nothing that is promised, each with the reason."""
+"""Mutants made by rule that change nothing anybody could see, or nothing that is promised, each
+with the reason."""
 
 from __future__ import annotations
 

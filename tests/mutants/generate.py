@@ -1,10 +1,12 @@
-"""Makes mutants by rule from the source, tries a sample, and says how many the tests catch and which they don't.
+"""Makes mutants by rule from the source, tries a sample, and says how many the tests catch and
+which they don't.
 
-    python -m tests.mutants generate --sample 300 --seed 1 [--lines FILE] [--files partition/write/writer.py …]
-    [--tests tests/partition …]
+    python -m tests.mutants generate --sample 300 --seed 1 [--lines FILE] [--files
+    partition/write/writer.py …] [--tests tests/partition …]
 
-First the tests run once under coverage, so that a mutant is tried on those alone that run its line; ``--lines`` keeps what
-was found for the next time. A survivor is a missing assertion, or is written into equivalent.py with the reason.
+First the tests run once under coverage, so that a mutant is tried on those alone that run its line;
+``--lines`` keeps what was found for the next time. A survivor is a missing assertion, or is written
+into equivalent.py with the reason.
 """
 
 from __future__ import annotations

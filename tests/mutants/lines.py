@@ -1,4 +1,5 @@
-"""Which tests run which line: one run of the tests under coverage, each of them its own context, with the time it took."""
+"""Which tests run which line: one run of the tests under coverage, each of them its own context,
+with the time it took."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ ROOT = Path(__file__).parents[2]
 
 
 class Lines(NamedTuple):
-    """``names`` are node ids, the quickest test first; the n-th runs a line if bit n of ``tests[file][line]`` is set."""
+    """``names`` are node ids, the quickest test first; the n-th runs a line if bit n of
+    ``tests[file][line]`` is set."""
 
     names: list[str]
     seconds: list[float]
@@ -40,7 +42,8 @@ class Lines(NamedTuple):
         return chosen
 
     def _near(self, file: str, line: int) -> int:
-        """The tests of the line; where it is the middle of a statement, of one just before; of what is run on import, all."""
+        """The tests of the line; where it is the middle of a statement, of one just before; of what
+        is run on import, all."""
         of_file = self.tests.get(file, {})
         for before in range(4):
             if of_file.get(line - before):

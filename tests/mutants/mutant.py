@@ -1,6 +1,8 @@
-"""One bug put into the library on purpose: an edit of one place, what it breaks, and the tests that should notice.
+"""One bug put into the library on purpose: an edit of one place, what it breaks, and the tests that
+should notice.
 
-Imports nothing of pylog: the process that tries mutants must not have loaded the library that it is going to change.
+Imports nothing of pylog: the process that tries mutants must not have loaded the library that it is
+going to change.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ class Stale(Exception):
 class Mutant(NamedTuple):
     """``old``, which stands exactly once in ``file`` (below src/pylog), becomes ``new``.
 
-    ``caught_by`` are pytest's node ids or files, and ``-k`` or ``-m`` with an expression: the narrower, the sooner it is known.
+    ``caught_by`` are pytest's node ids or files, and ``-k`` or ``-m`` with an expression: the
+    narrower, the sooner it is known.
     """
 
     name: str
@@ -42,7 +45,8 @@ class Mutant(NamedTuple):
 
 
 def put_copy(target: Path, file: str, source: str) -> None:
-    """A copy of the package below ``target`` in which one file has this source. Only the readable codec is in it."""
+    """A copy of the package below ``target`` in which one file has this source. Only the readable
+    codec is in it."""
     being_written = "*.pyc.*"  # by another process of this moment, which then gives it its name
     shutil.copytree(PACKAGE, target / "pylog", ignore=shutil.ignore_patterns("*.so", "*.c", "*.pyd", being_written))
     if file:

@@ -35,7 +35,8 @@ _NOT_BEHAVIOUR = {"__repr__", "__slots__"}
 
 
 class Change(NamedTuple):
-    """One change of a module: which of its nodes, in which of the ways there are, in which line, and what it does."""
+    """One change of a module: which of its nodes, in which of the ways there are, in which line,
+    and what it does."""
 
     number: int
     way: int

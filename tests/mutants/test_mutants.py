@@ -1,4 +1,5 @@
-"""The tests are tested: each bug in tests/mutants/table is put into a copy of the library, and its tests notice."""
+"""The tests are tested: each bug in tests/mutants/table is put into a copy of the library, and its
+tests notice."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Tries mutants: each in a process of its own, forked from one that has loaded pytest but nothing of pylog.
+"""Tries mutants: each in a process of its own, forked from one that has loaded pytest but nothing
+of pylog.
 
-A mutant is caught where one of its tests fails. It is broken, which is a mistake in the table and not a catch, where the
-library cannot be loaded, a name is unknown, or no test ran.
+A mutant is caught where one of its tests fails. It is broken, which is a mistake in the table and
+not a catch, where the library cannot be loaded, a name is unknown, or no test ran.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _MISTAKES = {"NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundErr
 
 
 class Trial(NamedTuple):
-    """What to run: pytest's ``arguments`` on the library with ``source`` in ``file``; with no file, on the library as it is."""
+    """What to run: pytest's ``arguments`` on the library with ``source`` in ``file``; with no file,
+    on the library as it is."""
 
     name: str
     file: str

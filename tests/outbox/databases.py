@@ -1,4 +1,5 @@
-"""The databases on which the outbox's tests run: SQLite, a PostgreSQL server, and both through SQLAlchemy."""
+"""The databases on which the outbox's tests run: SQLite, a PostgreSQL server, and both through
+SQLAlchemy."""
 
 from __future__ import annotations
 

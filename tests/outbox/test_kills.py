@@ -1,7 +1,9 @@
-"""Killed between any two steps, the business table and the log agree: outbox to the log, log to the inbox.
+"""Killed between any two steps, the business table and the log agree: outbox to the log, log to the
+inbox.
 
-The steps are every statement of the database and every change of a file of the log. Each kill is at another step.
-``PYLOG_TEST_OUTBOX_KILLS`` sets the number of kills; the long form of the promise is 1000.
+The steps are every statement of the database and every change of a file of the log. Each kill is at
+another step. ``PYLOG_TEST_OUTBOX_KILLS`` sets the number of kills; the long form of the promise is
+1000.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Base:
 
 
 class Sender:
-    """A business that writes, and a relay. Numbers are given out once, also by a process that is killed."""
+    """A business that writes, and a relay. Numbers are given out once, also by a process that is
+    killed."""
 
     def __init__(self, store: Base, path: Path, seed: int) -> None:
         self.store, self.path, self.seed = store, path, seed

@@ -1,4 +1,5 @@
-"""The outbox: a record is in the log exactly if the transaction of the database was committed, and exactly once."""
+"""The outbox: a record is in the log exactly if the transaction of the database was committed, and
+exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The inbox: positions in the application's database, in the transaction that has the effects of the records."""
+"""The inbox: positions in the application's database, in the transaction that has the effects of
+the records."""
 
 from __future__ import annotations
 
@@ -109,7 +110,8 @@ def test_an_exception_rolls_back_and_the_records_are_read_again(log: Log, databa
 def test_what_a_failed_restore_has_left_is_undone_before_the_next_transaction(
     log: Log, database: Base, connection: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The consumer stayed after the records whose effects were rolled back, and their positions were saved."""
+    """The consumer stayed after the records whose effects were rolled back, and their positions
+    were saved."""
 
     def locked(*_: object) -> None:
         raise TimeoutError("database is locked")

@@ -1,6 +1,7 @@
 """A small language for tests of partitions: lay one out, fill it, damage its files, look at it.
 
-Partitions are opened without a Log, straight from a directory, so that thousands of openings cost little.
+Partitions are opened without a Log, straight from a directory, so that thousands of openings cost
+little.
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ def values(records: list[Record]) -> list[str]:
 
 
 def everything(partition: Partition, isolation_level: str = "read_uncommitted") -> list[tuple[int, bytes]]:
-    """Offset and value of every record that such a reader gets, batch after batch as a consumer does."""
+    """Offset and value of every record that such a reader gets, batch after batch as a consumer
+    does."""
     cursor = Cursor(partition.earliest_offset)
     found: list[tuple[int, bytes]] = []
     while True:
@@ -182,7 +184,8 @@ def batch(
 
 
 def batch_of_size(size_bytes: int, seed: int = 0) -> bytearray:
-    """A batch of one record that takes exactly ``size_bytes``, filled with bytes that look like nothing."""
+    """A batch of one record that takes exactly ``size_bytes``, filled with bytes that look like
+    nothing."""
     fill = bytes((seed * 31 + 7 * at + (at >> 5)) % 251 for at in range(size_bytes))
     for length in range(max(size_bytes - 80, 0), size_bytes):
         made = batch(fill[:length], timestamp_ms=START_MS + seed)
@@ -192,7 +195,8 @@ def batch_of_size(size_bytes: int, seed: int = 0) -> bytearray:
 
 
 def headers_that_claim_everything(size: int, base_offset: int = 0) -> bytes:
-    """Headers one behind the other, each of a batch that would reach to the end. No checksum is right."""
+    """Headers one behind the other, each of a batch that would reach to the end. No checksum is
+    right."""
     made = bytearray()
     while size - len(made) >= HEADER_BYTES:
         header = bytearray(batch(b"a value", b"another")[:HEADER_BYTES])
@@ -305,10 +309,11 @@ def expected_indexes(
 
 
 def assert_indexes_follow_from_the_log(directory: Path, interval_bytes: int, active_base: int | None = None) -> None:
-    """Every index in the directory, up to the active segment's, has the bytes that its log alone gives it.
+    """Every index in the directory, up to the active segment's, has the bytes that its log alone
+    gives it.
 
-    Closed or not: the active segment's time index may have its closing entry, or one that it had when another process closed
-    it, until the next one is written over it.
+    Closed or not: the active segment's time index may have its closing entry, or one that it had
+    when another process closed it, until the next one is written over it.
     """
     all_bases = bases(directory)
     active = all_bases[-1] if active_base is None else active_base
@@ -321,7 +326,8 @@ def assert_indexes_follow_from_the_log(directory: Path, interval_bytes: int, act
 
 
 def closing_entries(directory: Path, base: int, interval_bytes: int, times: bytes) -> Iterator[bytes]:
-    """The time index with the entry that it got, or would have got, as a process closed it, the last batch first."""
+    """The time index with the entry that it got, or would have got, as a process closed it, the
+    last batch first."""
     for count in range(len(headers(log_file(directory, base))), 0, -1):
         closed = expected_indexes(directory, base, interval_bytes, closed=True, batches=count)[1]
         if closed[: len(times)] == times:

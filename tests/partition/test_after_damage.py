@@ -1,4 +1,5 @@
-"""Where a reader that passes over damage goes on: it loses the damaged batches, and takes nothing else for a batch."""
+"""Where a reader that passes over damage goes on: it loses the damaged batches, and takes nothing
+else for a batch."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ def embedded(offset: int) -> bytes:
 def test_a_batch_inside_of_a_damaged_record_is_not_read_if_nothing_continues_it(
     directory: Path, number: int, where: str
 ) -> None:
-    """The length of the damaged batch is wrong, so the next whole batch is searched, and that one comes first.
+    """The length of the damaged batch is wrong, so the next whole batch is searched, and that one
+    comes first.
 
     It ends where the record does if it is in a header, else a byte before.
     """

@@ -1,4 +1,5 @@
-"""What a partition answers to who asks oddly, at an odd moment, or of a directory that lacks something."""
+"""What a partition answers to who asks oddly, at an odd moment, or of a directory that lacks
+something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The closing entry of an active segment's time index: the last writer to close the log leaves it, and the next one goes on.
+"""The closing entry of an active segment's time index: the last writer to close the log leaves it,
+and the next one goes on.
 
 Kafka writes it when it closes a log, and relies on it after a clean shutdown.
 """

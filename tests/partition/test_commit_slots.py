@@ -1,4 +1,5 @@
-"""The two slots of ``.commit``: which of them counts, whatever was being written when the writer died."""
+"""The two slots of ``.commit``: which of them counts, whatever was being written when the writer
+died."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Compaction against a model: after any history, exactly the records stay that Kafka's rules name, each as it was."""
+"""Compaction against a model: after any history, exactly the records stay that Kafka's rules name,
+each as it was."""
 
 from __future__ import annotations
 

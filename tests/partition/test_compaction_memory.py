@@ -1,4 +1,5 @@
-"""The memory of a compaction is what its options allow, whatever the number of keys, and a process that died goes on."""
+"""The memory of a compaction is what its options allow, whatever the number of keys, and a process
+that died goes on."""
 
 from __future__ import annotations
 

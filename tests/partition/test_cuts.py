@@ -1,4 +1,5 @@
-"""Where a range of offsets is cut into pieces, and how large it is: by the indexes, and without them as well as may be."""
+"""Where a range of offsets is cut into pieces, and how large it is: by the indexes, and without
+them as well as may be."""
 
 from __future__ import annotations
 

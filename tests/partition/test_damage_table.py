@@ -1,7 +1,9 @@
-"""A table of named disasters: what is broken, what must be there afterwards, and that looking changes nothing.
+"""A table of named disasters: what is broken, what must be there afterwards, and that looking
+changes nothing.
 
-Each row starts from one log of three segments (offsets 0 to 29, ten records of one batch each in a segment), breaks it,
-and opens it again: for reading only, which must not change a byte, and for writing, which repairs.
+Each row starts from one log of three segments (offsets 0 to 29, ten records of one batch each in a
+segment), breaks it, and opens it again: for reading only, which must not change a byte, and for
+writing, which repairs.
 """
 
 from __future__ import annotations
@@ -353,7 +355,8 @@ def rows(test: str) -> list[ParameterSet]:
 
 
 def expect(partition: Partition, end: int, unreadable: tuple[int, ...]) -> None:
-    """Offsets below ``end`` are readable with their values, but for the unreadable ones, which raise; nothing else is."""
+    """Offsets below ``end`` are readable with their values, but for the unreadable ones, which
+    raise; nothing else is."""
     assert partition.latest_offset == end
     for offset in range(end):
         if offset in unreadable:

@@ -1,4 +1,5 @@
-"""Deleting the records of many segments keeps nobody waiting: their files go a few at a time, most of it without the lock."""
+"""Deleting the records of many segments keeps nobody waiting: their files go a few at a time, most
+of it without the lock."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ FS = OsFileSystem()
 
 
 class Holding(StandIn):
-    """Notes how many names change, and files go, under each hold of the partition's lock, and outside of it."""
+    """Notes how many names change, and files go, under each hold of the partition's lock, and
+    outside of it."""
 
     def __init__(self) -> None:
         self.is_held = False
@@ -153,7 +155,8 @@ def test_nothing_of_a_new_topic_goes_that_stands_at_the_same_path(tmp_path: Path
 
 
 def test_files_go_only_while_the_log_says_that_they_may(tmp_path: Path) -> None:
-    """Spoiled slots: the topic is being deleted, or they were lost, and a recovery is to look at the files."""
+    """Spoiled slots: the topic is being deleted, or they were lost, and a recovery is to look at
+    the files."""
     directory, filesystem = tmp_path / "t-0", Holding()
     partition = open_partition(directory, filesystem)
     fill(partition, 30)
@@ -247,7 +250,8 @@ def test_a_topic_that_goes_before_the_bytes_are_freed_ends_it(tmp_path: Path, mo
 def test_a_deletion_that_is_begun_again_makes_the_snapshot_durable_that_is_left_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others may have rolled since it was begun: the snapshot that was made durable then goes with the files."""
+    """Others may have rolled since it was begun: the snapshot that was made durable then goes with
+    the files."""
     partition = open_partition(tmp_path / "t-0")
     fill(partition, 5)
     durable: list[int] = []
@@ -289,7 +293,8 @@ def test_a_directory_that_goes_meanwhile_ends_it(tmp_path: Path, hold: int) -> N
 def test_files_of_deleted_records_stay_while_a_swap_is_not_finished(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its process has died. The next writer finishes it; until then the segments are not as they are listed."""
+    """Its process has died. The next writer finishes it; until then the segments are not as they
+    are listed."""
     directory, filesystem = tmp_path / "t-0", Holding()
     partition = open_partition(directory, filesystem)
     for key in (b"a", b"b", b"c", b"a", b"b", b"a", b"b"):

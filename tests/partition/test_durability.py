@@ -1,4 +1,5 @@
-"""acks="all" under a disk that refuses: what is acknowledged was synced; what was not is said to be unknown or absent."""
+"""acks="all" under a disk that refuses: what is acknowledged was synced; what was not is said to be
+unknown or absent."""
 
 from __future__ import annotations
 
@@ -118,7 +119,8 @@ def test_acks_all_after_a_roll_syncs_the_closed_segments_too(directory: Path) ->
 
 
 def test_acks_all_syncs_the_indexes_of_closed_segments_before_it_says_that_they_are_durable(directory: Path) -> None:
-    """Recovery makes anew only the indexes from the durable segment on; the others must be on the medium."""
+    """Recovery makes anew only the indexes from the durable segment on; the others must be on the
+    medium."""
     filesystem = Faulty()
     partition = open_partition(directory, filesystem, index_interval_bytes=0)
     for number in range(3):
@@ -223,7 +225,8 @@ def test_a_writer_killed_in_a_rewrite_does_not_lead_others_astray(directory: Pat
 def test_a_failed_sync_is_distrusted_by_other_processes_until_the_segment_was_copied(
     directory: Path, inode_of: Inode
 ) -> None:
-    """The system reports the failure once: whoever opens the file afterwards would sync it without an error."""
+    """The system reports the failure once: whoever opens the file afterwards would sync it without
+    an error."""
     failing, filesystem = Faulty(), Faulty()
     first, second = open_partition(directory, failing), open_partition(directory, filesystem)
     first.append(one("a"), acks="all")
@@ -314,7 +317,8 @@ def test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_ag
 
 
 def test_a_writer_killed_in_a_rewrite_leaves_no_sync_of_the_old_file_that_counts(directory: Path) -> None:
-    """It was killed between the two publications; a neighbour may have opened the old file between the first and the rename."""
+    """It was killed between the two publications; a neighbour may have opened the old file between
+    the first and the rename."""
     dying, filesystem = Faulty(), Faulty()
     first, second = open_partition(directory, dying), open_partition(directory, filesystem)
     second.append(one("a"), acks="all")
@@ -546,7 +550,8 @@ def test_with_the_disk_full_at_any_moment_each_append_is_there_or_not_appended(
 
 @pytest.mark.parametrize("suffix", [".snapshot.tmp"])
 def test_a_roll_that_fails_leaves_no_closing_entry_in_the_time_index(directory: Path, suffix: str) -> None:
-    """The roll is due for a large batch; a small one then goes into the segment that was about to be closed."""
+    """The roll is due for a large batch; a small one then goes into the segment that was about to
+    be closed."""
     nth = Nth(0, {"open", "pwrite"}, full, suffix=suffix)
     partition = open_partition(directory, Faulty(nth), segment_bytes=1024, index_interval_bytes=INTERVAL_BYTES)
     append_encoded(partition, batch(b"a" * 500, timestamp_ms=START_MS))
@@ -560,7 +565,8 @@ def test_a_roll_that_fails_leaves_no_closing_entry_in_the_time_index(directory: 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", ["pwrite", "truncate", "open", "replace"])
 def test_an_input_output_error_at_any_moment_leaves_a_log_that_goes_on(tmpfs_dir: Path, operation: str) -> None:
-    """EIO instead of ENOSPC; an append may also end with its outcome unknown, and then either is right."""
+    """EIO instead of ENOSPC; an append may also end with its outcome unknown, and then either is
+    right."""
     n = 0
     while True:
         directory = tmpfs_dir / f"{n}" / "t-0"
@@ -590,7 +596,8 @@ def test_an_input_output_error_at_any_moment_leaves_a_log_that_goes_on(tmpfs_dir
 
 @pytest.mark.slow
 def test_a_kill_at_any_change_keeps_every_acknowledged_record(tmpfs_dir: Path) -> None:
-    """The process dies before its n-th change of the disk, for every n; what it had acknowledged is there, in order."""
+    """The process dies before its n-th change of the disk, for every n; what it had acknowledged is
+    there, in order."""
     n = 0
     while True:
         directory = tmpfs_dir / f"{n}" / "t-0"
@@ -668,7 +675,8 @@ def test_a_side_file_that_cannot_be_opened_now_is_no_failed_sync(tmp_path: Path,
 
 
 def test_a_log_that_cannot_be_opened_again_for_a_sync_is_no_failed_sync(directory: Path) -> None:
-    """Its descriptor was closed while it was idle, and now there are too many: no sync was tried."""
+    """Its descriptor was closed while it was idle, and now there are too many: no sync was
+    tried."""
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     partition.append(one("x"), acks=1)

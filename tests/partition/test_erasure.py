@@ -1,4 +1,5 @@
-"""Erasing keys against a model: after any history, exactly the records of these keys are gone, and no file has their bytes."""
+"""Erasing keys against a model: after any history, exactly the records of these keys are gone, and
+no file has their bytes."""
 
 from __future__ import annotations
 
@@ -445,7 +446,8 @@ def test_records_that_others_delete_meanwhile_need_not_be_erased(tmp_path: Path)
 
 
 class Marking(Faulty):
-    """Another process marks a segment as one whose sync has failed, whenever a copy of it is being written."""
+    """Another process marks a segment as one whose sync has failed, whenever a copy of it is being
+    written."""
 
     def __init__(self, times: int) -> None:
         super().__init__(self.mark)

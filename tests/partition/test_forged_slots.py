@@ -1,4 +1,5 @@
-"""Commit slots whose checksum is right and whose content lies: no good record goes, and appends go where the log ends."""
+"""Commit slots whose checksum is right and whose content lies: no good record goes, and appends go
+where the log ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Moments that are rare and short: a fork in the midst of things, a slot torn twice, a lock that stays taken after a sync."""
+"""Moments that are rare and short: a fork in the midst of things, a slot torn twice, a lock that
+stays taken after a sync."""
 
 from __future__ import annotations
 

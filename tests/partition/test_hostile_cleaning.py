@@ -1,4 +1,5 @@
-"""Files of a compaction that somebody else has put there: nothing is lost by them, and no deleted key comes back."""
+"""Files of a compaction that somebody else has put there: nothing is lost by them, and no deleted
+key comes back."""
 
 from __future__ import annotations
 

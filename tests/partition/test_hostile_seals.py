@@ -1,4 +1,5 @@
-"""Seals with a right checksum and any content: everything ends, nobody is led backwards, nothing lies."""
+"""Seals with a right checksum and any content: everything ends, nobody is led backwards, nothing
+lies."""
 
 from __future__ import annotations
 
@@ -142,7 +143,8 @@ def test_seals_with_a_right_checksum_and_any_content(
 
 
 def test_a_seal_that_agrees_with_an_offset_gone_wrong_leads_nobody_backwards(laid_out: Path) -> None:
-    """Behind a damaged batch stands one that says it begins at 0, and the seal has the checksum of just that."""
+    """Behind a damaged batch stands one that says it begins at 0, and the seal has the checksum of
+    just that."""
     with copied(laid_out) as directory:
         path, log = file_of(directory, 0, ".seal"), log_file(directory)
         right = decode(path.read_bytes(), "")

@@ -1,4 +1,5 @@
-"""The small files beside the segments, whatever they hold: a typed error, or what can be said in the same bytes again."""
+"""The small files beside the segments, whatever they hold: a typed error, or what can be said in
+the same bytes again."""
 
 from __future__ import annotations
 
@@ -203,7 +204,8 @@ def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def damaged(directory: Path, damage: Callable[[Path], None]) -> list[list[tuple[int, bytes]]]:
-    """What is read then in a directory of Kafka's, by a reader, and by a writer, unless it is an error."""
+    """What is read then in a directory of Kafka's, by a reader, and by a writer, unless it is an
+    error."""
     read: list[list[tuple[int, bytes]]] = []
     with tempfile.TemporaryDirectory() as root:
         copy = Path(root) / "t-0"
@@ -248,7 +250,8 @@ def test_a_partition_with_a_segment_of_any_name(laid_out: Path, number: int, alo
 def test_a_segment_that_is_a_link_to_nowhere_is_a_typed_error(
     laid_out: Path, tmp_path: Path, base: int, is_kafka: bool
 ) -> None:
-    """It is listed, and cannot be opened: a FileNotFoundError came out of it where nothing else said what is published."""
+    """It is listed, and cannot be opened: a FileNotFoundError came out of it where nothing else
+    said what is published."""
     directory = Path(shutil.copytree(laid_out, tmp_path / "t-0"))
     log_file(directory, base).unlink()
     log_file(directory, base).symlink_to("nowhere")

@@ -1,4 +1,5 @@
-"""Batches, seals and commit slots that lie about times: what would hide records is refused, or found."""
+"""Batches, seals and commit slots that lie about times: what would hide records is refused, or
+found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a partition does whose files were closed because they were idle, and are gone or can't be opened now."""
+"""What a partition does whose files were closed because they were idle, and are gone or can't be
+opened now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A signal handler's exception (Ctrl-C) at any bytecode of an append, survived: nothing stays locked, nothing is torn."""
+"""A signal handler's exception (Ctrl-C) at any bytecode of an append, survived: nothing stays
+locked, nothing is torn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Damage in a segment that Kafka wrote: no seal records the offsets, and no checksum covers a batch's base offset."""
+"""Damage in a segment that Kafka wrote: no seal records the offsets, and no checksum covers a
+batch's base offset."""
 
 from __future__ import annotations
 
@@ -24,9 +25,11 @@ def read(reader: Partition, max_bytes: int, found: list[int]) -> None:
 def test_a_wrong_base_offset_is_met_and_nothing_is_passed_over(
     tmp_path: Path, index_interval_bytes: int, max_bytes: int
 ) -> None:
-    """The batch itself is met if its offsets are lower, or after the segment; else the one after it, which seems lower.
+    """The batch itself is met if its offsets are lower, or after the segment; else the one after
+    it, which seems lower.
 
-    The reader then opens the segment again and asks the index, which must not lead it over what it has not read.
+    The reader then opens the segment again and asks the index, which must not lead it over what it
+    has not read.
     """
     directory = tmp_path / "orders-0"
     partition = open_partition(directory, index_interval_bytes=index_interval_bytes)

@@ -1,4 +1,5 @@
-"""A directory that Kafka writes is looked at again and again: each look finds what a first look would, and reads what is new."""
+"""A directory that Kafka writes is looked at again and again: each look finds what a first look
+would, and reads what is new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The transaction index of a closed segment is lost, cut, or another one: no reader shows an aborted record.
+"""The transaction index of a closed segment is lost, cut, or another one: no reader shows an
+aborted record.
 
 The seal records what the index must be. A reader that finds another one reads the segment instead.
 """
@@ -31,7 +32,8 @@ ABORTED = [AbortedTransaction(7, 0, 5, 4), AbortedTransaction(8, 4, 6, 7)]
 
 
 def fill(partition: Partition) -> None:
-    """Segments at 0, 2, 7 and 9: a transaction over two of them and one in the second are aborted in the second."""
+    """Segments at 0, 2, 7 and 9: a transaction over two of them and one in the second are aborted
+    in the second."""
     sequences = {7: 0, 8: 0}
 
     def data(producer_id: int, value: bytes) -> None:
@@ -243,7 +245,8 @@ def test_an_index_is_compared_once_and_not_at_each_fetch(root: Path, monkeypatch
 
 
 def test_if_the_batches_do_not_show_what_the_seal_records_reading_says_so(root: Path) -> None:
-    """The segment where the transaction began is gone, and so is the snapshot that remembered it."""
+    """The segment where the transaction began is gone, and so is the snapshot that remembered
+    it."""
     lose(index_of(root))
     with Log(root) as log:
         log.delete_records(TP, 2)
@@ -390,7 +393,8 @@ def test_an_index_that_is_lost_after_a_reader_compared_it(root: Path) -> None:
 
 
 def test_a_reader_without_an_active_segment_shows_what_is_committed_in_a_compacted_one(directory: Path) -> None:
-    """A roll is published before its file is there, so a power failure may leave the compacted segment as the last."""
+    """A roll is published before its file is there, so a power failure may leave the compacted
+    segment as the last."""
     partition = open_partition(directory)
     for number, is_committed in enumerate((False, True)):
         made = batch(b"%d" % number, key=b"%d" % number, producer_id=7, epoch=0, sequence=number, transactional=True)

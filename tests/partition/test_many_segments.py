@@ -1,4 +1,5 @@
-"""What a roll costs does not grow with the number of segments, and opening costs one look at the names."""
+"""What a roll costs does not grow with the number of segments, and opening costs one look at the
+names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A partition's directory that somebody has removed: what is said is that it is missing, not that the topic was deleted."""
+"""A partition's directory that somebody has removed: what is said is that it is missing, not that
+the topic was deleted."""
 
 from __future__ import annotations
 

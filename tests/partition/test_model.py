@@ -1,7 +1,9 @@
-"""A partition against a list: whatever is done in whatever order, its records are those of the list.
+"""A partition against a list: whatever is done in whatever order, its records are those of the
+list.
 
-The model holds one entry a record, how many are durable, and where the log starts. Two handles write, as two processes
-do; handles die with half an append behind the published end; the power fails and takes any suffix of what was not durable.
+The model holds one entry a record, how many are durable, and where the log starts. Two handles
+write, as two processes do; handles die with half an append behind the published end; the power
+fails and takes any suffix of what was not durable.
 """
 
 from __future__ import annotations
@@ -141,7 +143,8 @@ class PartitionAgainstAList(RuleBasedStateMachine):
 
     @rule(lost=st.integers(0, 6), torn=st.integers(0, 40), without_slots=st.booleans(), without_indexes=st.booleans())
     def lose_power(self, lost: int, torn: int, without_slots: bool, without_indexes: bool) -> None:
-        """Batches behind the durable end go, one of them perhaps in part; so may indexes, and slots if nothing tells more."""
+        """Batches behind the durable end go, one of them perhaps in part; so may indexes, and slots
+        if nothing tells more."""
         self.boot += 1
         active = bases(self.directory)[-1]
         path = log_file(self.directory, active)

@@ -1,4 +1,5 @@
-"""Which segments a reader keeps open: those that are come back to, not those that were read through."""
+"""Which segments a reader keeps open: those that are come back to, not those that were read
+through."""
 
 from __future__ import annotations
 

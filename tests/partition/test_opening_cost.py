@@ -1,4 +1,5 @@
-"""What opening a partition for its first append reads does not grow with what was written before, whoever wrote it."""
+"""What opening a partition for its first append reads does not grow with what was written before,
+whoever wrote it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How long a producer is remembered whose records are of long ago: a backfill sends yesterday's, and may repeat a batch too."""
+"""How long a producer is remembered whose records are of long ago: a backfill sends yesterday's,
+and may repeat a batch too."""
 
 from __future__ import annotations
 

@@ -207,7 +207,8 @@ def test_duplicates_are_recognised_after_reopening(tmp_path: Path, boot: int) ->
 
 @pytest.mark.parametrize("boot", [0, 1], ids=["reopened", "after a loss of power"])
 def test_the_last_batch_before_a_snapshot_and_all_behind_it_are_recognised(tmp_path: Path, boot: int) -> None:
-    """Kafka's snapshot holds the last batch of a producer only; so the ones before it are forgotten by a new process."""
+    """Kafka's snapshot holds the last batch of a producer only; so the ones before it are forgotten
+    by a new process."""
     partition = open_partition(tmp_path / "t-0", OtherBoot(0))
     for number in range(3):
         send(partition, number)
@@ -346,7 +347,8 @@ def test_a_snapshot_has_kafkas_bytes() -> None:
 
 @pytest.mark.parametrize("field", range(8))
 def test_a_number_that_nothing_can_have_is_refused_in_a_snapshot(field: int) -> None:
-    """The id, the epoch, the last sequence, the last offset, how many records, the time, the coordinator's epoch, the start."""
+    """The id, the epoch, the last sequence, the last offset, how many records, the time, the
+    coordinator's epoch, the start."""
     entry = struct.Struct(">qhiqiqiq")
     good = [7, 0, 5, 9, 2, START_MS, 3, 4]
     may_be_negative = {5, 6}
@@ -413,7 +415,8 @@ def test_read_committed_drops_what_was_aborted_and_nothing_else(tmp_path: Path) 
 
 
 def test_the_transaction_index_has_kafkas_fields(directory: Path) -> None:
-    """Two transactions overlap: the last stable offset of the first to end is where the other began."""
+    """Two transactions overlap: the last stable offset of the first to end is where the other
+    began."""
     partition = open_partition(directory)
     in_transaction(partition, b"a", 0)
     in_transaction(partition, b"b", 0, producer_id=8)
@@ -575,7 +578,8 @@ def test_an_index_of_more_aborts_than_its_segment_can_have_is_refused_where_it_m
 
 
 def test_as_many_aborted_transactions_are_read_as_decide_about_the_batches() -> None:
-    """A later abort may belong to a transaction that began before; one whose last stable offset lies behind says no."""
+    """A later abort may belong to a transaction that began before; one whose last stable offset
+    lies behind says no."""
     made = [batch(b"v", producer_id=producer, epoch=0, sequence=0, transactional=True) for producer in (7, 8, 7)]
     for offset, encoded in enumerate(made):
         stamp(encoded, offset, 0)

@@ -39,7 +39,8 @@ from tests.storage.filesystems import OtherBoot
 
 
 def three_segments(directory: Path, *, durable: int) -> None:
-    """Offsets 0 to 29, ten in a segment; durable up to an offset, as of the boot before the tests' own."""
+    """Offsets 0 to 29, ten in a segment; durable up to an offset, as of the boot before the tests'
+    own."""
     partition = open_partition(directory, OtherBoot(1))
     for offset in range(30):
         if offset in (10, 20):
@@ -115,7 +116,8 @@ def test_deleted_records_stay_deleted_when_power_is_lost(directory: Path) -> Non
 
 
 def test_a_log_that_ends_before_its_start_begins_there_empty(directory: Path) -> None:
-    """Records were deleted up to an offset, and a loss of power took the records behind it, and some before it."""
+    """Records were deleted up to an offset, and a loss of power took the records behind it, and
+    some before it."""
     partition = open_partition(directory, OtherBoot(1))
     for number in range(6):
         append_encoded(partition, batch(b"%d" % number))
@@ -275,7 +277,8 @@ def test_a_recovery_begins_another_leader_epoch_and_offsets_of_lost_records_are_
 
 
 def test_a_recovery_keeps_the_leader_epoch_whose_first_batch_is_damaged(directory: Path) -> None:
-    """The batch is below the durable end: a reader reports its damage, and the others can be read."""
+    """The batch is below the durable end: a reader reports its damage, and the others can be
+    read."""
     three_segments(directory, durable=25)
     position, _ = headers(log_file(directory))[0]
     flip(log_file(directory), position + 4)

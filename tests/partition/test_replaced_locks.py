@@ -1,4 +1,5 @@
-"""A partition's lock file that somebody replaces: processes that hold two files would write in one another's way."""
+"""A partition's lock file that somebody replaces: processes that hold two files would write in one
+another's way."""
 
 from __future__ import annotations
 

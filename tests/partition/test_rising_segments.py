@@ -1,4 +1,5 @@
-"""Segments whose seal allows gaps between offsets, as compaction leaves them: they are read, and what is missing is noticed."""
+"""Segments whose seal allows gaps between offsets, as compaction leaves them: they are read, and
+what is missing is noticed."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ LEFT = [*range(10), 11, 12, 15, 16, 17, *range(20, 35)]
 
 
 def compact(directory: Path, base: int, following: int, dropped: set[int], *, sealed: bool = True) -> None:
-    """Take batches of one record out of a closed segment, as compaction does, and make its other files again."""
+    """Take batches of one record out of a closed segment, as compaction does, and make its other
+    files again."""
     path = log_file(directory, base)
     data, kept = path.read_bytes(), bytearray()
     file = FS.open_readable(str(path))
@@ -119,7 +121,8 @@ def test_a_compacted_segment_outlives_a_power_failure(tmp_path: Path, lost: str)
 
 
 def test_after_a_compacted_segment_the_active_one_begins_where_its_seal_says(tmp_path: Path) -> None:
-    """A roll is published before its file is there: then a power failure may leave the compacted segment as the last."""
+    """A roll is published before its file is there: then a power failure may leave the compacted
+    segment as the last."""
     directory = with_a_compacted_segment(tmp_path / "t-0", dropped={18, 19})
     for base in (20, 30):
         for path in directory.glob(f"{base:020d}.*"):
@@ -170,7 +173,8 @@ def test_without_a_seal_that_allows_them_gaps_are_damage(tmp_path: Path) -> None
 
 
 def test_a_compacted_segment_whose_sync_fails_is_copied(tmp_path: Path) -> None:
-    """Its index is refused: the log is copied, and all that is derived from it is made again, gaps and all."""
+    """Its index is refused: the log is copied, and all that is derived from it is made again, gaps
+    and all."""
     directory, filesystem = tmp_path / "t-0", Faulty()
     partition = open_partition(directory, filesystem, index_interval_bytes=100)
     for offset in range(20):

@@ -1,4 +1,5 @@
-"""Seals are written a little after each append, whoever appends, and in the end they say what the segment holds."""
+"""Seals are written a little after each append, whoever appends, and in the end they say what the
+segment holds."""
 
 from __future__ import annotations
 
@@ -168,7 +169,8 @@ def test_a_seal_that_cannot_be_read_is_made_anew(directory: Path, damage: bytes 
 
 
 def test_a_lost_seal_of_a_segment_with_gaps_inside_of_batches_records_them_again(directory: Path) -> None:
-    """Readers take the number of a batch's records from its offsets if the seal says that there are no gaps."""
+    """Readers take the number of a batch's records from its offsets if the seal says that there are
+    no gaps."""
     partition = open_partition(directory, segment_bytes=SEGMENT_BYTES)
     partition.append([ProducerRecord(b"x", key=key) for key in (b"a", b"b", b"c")], acks=1)
     partition.append([ProducerRecord(b"x", key=b"b")], acks=1)
@@ -321,7 +323,8 @@ def test_a_seal_whose_segment_is_removed_meanwhile_does_not_stay(tmp_path: Path)
 
 @pytest.mark.parametrize("lost", ["slots", "boot", "roll"])
 def test_a_segment_that_may_be_another_when_its_seal_is_made_gets_none(tmp_path: Path, lost: str) -> None:
-    """Slots that say nothing, or of another boot: a recovery may cut the log, and close the segment again."""
+    """Slots that say nothing, or of another boot: a recovery may cut the log, and close the segment
+    again."""
     directory, filesystem = tmp_path / "t-0", Faulty()
     partition = open_partition(directory, filesystem)
     partition.append(one("x"), acks=1)
@@ -362,7 +365,8 @@ def test_a_segment_that_is_compacted_while_its_seal_is_made_keeps_the_seal_of_th
 
 
 def test_the_seal_of_a_compaction_that_changes_no_byte_stays(tmp_path: Path) -> None:
-    """It says where the next segment begins. The one that is being made would say that nothing is missing before it."""
+    """It says where the next segment begins. The one that is being made would say that nothing is
+    missing before it."""
     directory, filesystem = tmp_path / "t-0", Faulty()
     partition = open_partition(directory, filesystem)
     partition.append(one("x"), acks=1)
@@ -382,7 +386,8 @@ def test_the_seal_of_a_compaction_that_changes_no_byte_stays(tmp_path: Path) -> 
 
 
 def test_a_seal_that_stands_beside_the_active_segment_is_not_taken_for_its_own(tmp_path: Path) -> None:
-    """Its maker died after it had put it there, and before it had looked once more whether the segment was the one it read."""
+    """Its maker died after it had put it there, and before it had looked once more whether the
+    segment was the one it read."""
     seals = []
     for value in ("x", "y"):
         directory = tmp_path / value

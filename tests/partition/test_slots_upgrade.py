@@ -1,4 +1,5 @@
-"""Commit slots of version 1 become those of version 2: nothing is lost, and no process of version 1 appends after that."""
+"""Commit slots of version 1 become those of version 2: nothing is lost, and no process of version 1
+appends after that."""
 
 from __future__ import annotations
 
@@ -304,7 +305,8 @@ def test_another_writer_of_this_version_that_comes_in_between_loses_nothing(
 
 
 def test_an_upgrade_waits_for_a_change_of_the_catalog_as_long_as_its_append_may_wait(tmp_path: Path) -> None:
-    """The catalog says that earlier versions must refuse the topic, before the first new slot is written."""
+    """The catalog says that earlier versions must refuse the topic, before the first new slot is
+    written."""
     old_log(tmp_path)
     before = (tmp_path / "t-0" / ".commit").read_bytes()
     changing = OsFileSystem().lock(f"{tmp_path}/.pylog/catalog.lock")

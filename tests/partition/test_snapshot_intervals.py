@@ -1,4 +1,5 @@
-"""How often what is known of the producers is written down: seldom enough to cost nothing, often enough to open quickly."""
+"""How often what is known of the producers is written down: seldom enough to cost nothing, often
+enough to open quickly."""
 
 from __future__ import annotations
 
@@ -119,7 +120,8 @@ def test_many_producers_are_written_down_after_as_many_batches(tmp_path: Path, m
 def test_producers_are_the_same_after_any_number_of_snapshots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Ids that come in any order, in one handle after another: each knows the next sequence of every producer."""
+    """Ids that come in any order, in one handle after another: each knows the next sequence of
+    every producer."""
     monkeypatch.setattr("pylog.partition.producers.snapshots.INTERVAL_BATCHES", 5)
     directory, random = tmp_path / "t-0", Random(seed)
     following: dict[int, int] = {}
@@ -144,7 +146,8 @@ def test_producers_are_the_same_after_any_number_of_snapshots(
 
 @pytest.mark.parametrize("reason", ["full disk", "kill"])
 def test_a_snapshot_that_was_begun_does_not_stay(directory: Path, reason: str) -> None:
-    """Each has a name of its own, so no later one was written over it: a full disk filled up with them for good."""
+    """Each has a name of its own, so no later one was written over it: a full disk filled up with
+    them for good."""
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     partition.append(one("1"), acks=1)

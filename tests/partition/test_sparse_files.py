@@ -78,7 +78,8 @@ def test_a_writer_does_not_look_through_a_sparse_index(directory: Path, kind: st
 
 @pytest.mark.parametrize("log_bytes", [None, 1 << 40])
 def test_a_roll_does_not_read_a_sparse_seal_to_its_end(directory: Path, log_bytes: int | None) -> None:
-    """Seals that were there before are checked when a segment is closed: one of a tebibyte took hours."""
+    """Seals that were there before are checked when a segment is closed: one of a tebibyte took
+    hours."""
     seal = log_file(directory).with_suffix(".seal")
     os.truncate(seal, 1 << 40)
     if log_bytes is not None:

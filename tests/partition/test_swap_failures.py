@@ -1,4 +1,5 @@
-"""What a compaction meets in the worst case: a full disk, a seal that is not of its segment, a fork in a signal handler."""
+"""What a compaction meets in the worst case: a full disk, a seal that is not of its segment, a fork
+in a signal handler."""
 
 from __future__ import annotations
 
@@ -140,7 +141,8 @@ class Watched(OsFileSystem):
 
 
 def test_a_lookup_by_time_skips_nothing_if_its_segment_is_replaced_before_its_seal_is_read(directory: Path) -> None:
-    """The log was the one before, and the seal the one after: so all of it seemed damaged, and was skipped."""
+    """The log was the one before, and the seal the one after: so all of it seemed damaged, and was
+    skipped."""
     filesystem = Watched()
     partition, reader = (open_partition(directory, each, segment_bytes=1024) for each in (OsFileSystem(), filesystem))
     for key in (b"a", b"b", b"a", b"e"):  # the first two segments are too large to become one
@@ -161,7 +163,8 @@ def test_a_lookup_by_time_skips_nothing_if_its_segment_is_replaced_before_its_se
 
 
 def test_a_recovery_finishes_the_swap_of_a_process_that_died(directory: Path) -> None:
-    """The end of the log is torn, too: then the next writer recovers before it looks at what is being swapped."""
+    """The end of the log is torn, too: then the next writer recovers before it looks at what is
+    being swapped."""
     filesystem = Faulty()
     partition = three_segments(directory, filesystem)
     partition.append(one("torn"), acks=1)
@@ -185,7 +188,8 @@ def test_a_recovery_finishes_the_swap_of_a_process_that_died(directory: Path) ->
 
 
 def test_a_lookup_by_time_skips_nothing_if_a_recovery_finishes_the_swap_meanwhile(directory: Path) -> None:
-    """Also if that process dies, too, before it has recovered: what it publishes first tells the reader."""
+    """Also if that process dies, too, before it has recovered: what it publishes first tells the
+    reader."""
     compacting, looking, recovering = Faulty(), Watched(), Faulty()
     partition, reader, writer = (
         open_partition(directory, each, segment_bytes=1024) for each in (compacting, looking, recovering)

@@ -1,6 +1,8 @@
-"""Closed segments that lie in a partition they don't belong to, seal, indexes and all: a backup put back in the wrong directory.
+"""Closed segments that lie in a partition they don't belong to, seal, indexes and all: a backup put
+back in the wrong directory.
 
-All partitions have the same offsets, sizes and timestamps, so that nothing but the seal's word for its home tells them apart.
+All partitions have the same offsets, sizes and timestamps, so that nothing but the seal's word for
+its home tells them apart.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ def fill(log: Log, topic: str, number: int) -> None:
 
 @pytest.fixture(scope="module")
 def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log of two topics of two partitions each; ``earlier`` beside it has what was in a topic before it was created anew."""
+    """A log of two topics of two partitions each; ``earlier`` beside it has what was in a topic
+    before it was created anew."""
     root = tmp_path_factory.mktemp("exchanged") / "log"
     with Log(root, create=True) as log:
         log.create_topic("orders", partitions=2)
@@ -66,7 +69,8 @@ def exchange(one: Path, other: Path, base: int) -> None:
 
 
 def damages(partition: Partition) -> Iterator[tuple[CorruptSegment, int]]:
-    """What a reader meets who goes on where the errors say, and the offset where. All else is read, and is this partition's."""
+    """What a reader meets who goes on where the errors say, and the offset where. All else is read,
+    and is this partition's."""
     offset, name = 0, f"{partition.topic[:1]}-{partition.number} ".encode()
     while offset < partition.latest_offset:
         try:
@@ -82,7 +86,8 @@ def damages(partition: Partition) -> Iterator[tuple[CorruptSegment, int]]:
 
 
 def assert_found(root: Path, topic: str, number: int, base: int) -> None:
-    """By reading from the start, from each of its offsets, by time, and by ``verify``, which names just that."""
+    """By reading from the start, from each of its offsets, by time, and by ``verify``, which names
+    just that."""
     with Log(root, read_only=True) as log:
         partition = log.partition(topic, number)
         home = f"{log.describe_topic(topic).id}-{number}"
@@ -103,7 +108,8 @@ def assert_found(root: Path, topic: str, number: int, base: int) -> None:
 
 @pytest.mark.parametrize("other", ["orders-1", "payments-0", "payments-1"])
 def test_every_closed_segment_exchanged_with_another_partition_s_is_found_in_both(root: Path, other: str) -> None:
-    """10 of 10 for each pair of partitions: of one topic, of two, with the same number and another."""
+    """10 of 10 for each pair of partitions: of one topic, of two, with the same number and
+    another."""
     topic, _, number = other.partition("-")
     for base in BASES:
         exchange(root / "orders-0", root / other, base)
@@ -185,7 +191,8 @@ def test_a_seal_that_does_not_say_where_it_belongs_is_as_good_as_ever(root: Path
 
 
 def test_a_segment_without_its_seal_belongs_where_it_lies(root: Path) -> None:
-    """The way out for records that do belong there, which the error names; the next roll seals them anew."""
+    """The way out for records that do belong there, which the error names; the next roll seals them
+    anew."""
     exchange(root / "orders-0", root / "orders-1", BASES[1])
     for number in (0, 1):
         file_of(root / f"orders-{number}", BASES[1], ".seal").unlink()
@@ -238,7 +245,8 @@ def test_who_held_the_earlier_topic_seals_nothing_of_the_one_created_anew_though
 
 
 def test_seals_among_kafka_s_files_may_be_of_any_log(tmp_path: Path) -> None:
-    """A partition's directory can be given to a broker, seals and all; its topic has another id there."""
+    """A partition's directory can be given to a broker, seals and all; its topic has another id
+    there."""
     partition = open_partition(tmp_path / "t-0", topic_id="of-pylog")
     for value in "ab":
         partition.append([ProducerRecord(value.encode())], acks=1)

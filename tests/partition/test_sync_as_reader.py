@@ -1,4 +1,5 @@
-"""A process that may only read syncs what it read: what it acts on must not be taken back by a power failure."""
+"""A process that may only read syncs what it read: what it acts on must not be taken back by a
+power failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What has to be on the medium before the next step is taken: the order of writes, syncs, renames and removals."""
+"""What has to be on the medium before the next step is taken: the order of writes, syncs, renames
+and removals."""
 
 from __future__ import annotations
 

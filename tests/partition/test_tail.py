@@ -258,7 +258,8 @@ def test_damage_among_the_records_is_met_where_it_is(directory: Path, outcome: O
 
 
 def test_inside_of_damage_that_hides_transactions_nothing_is_shown(directory: Path) -> None:
-    """An index leads to a whole batch there, of which nobody knows whether its transaction is over."""
+    """An index leads to a whole batch there, of which nobody knows whether its transaction is
+    over."""
     partition = open_partition(directory)
     data(partition, 1, "one")
     plain(partition, "damaged")
@@ -425,7 +426,8 @@ def test_aborted_transactions_are_told_by_their_markers_and_last_those_without_o
 
 
 def test_whole_batches_after_the_published_end_are_found_and_a_torn_one_is_none(directory: Path) -> None:
-    """Their writer died before it published them. The next one takes in what is whole, and cuts the rest."""
+    """Their writer died before it published them. The next one takes in what is whole, and cuts the
+    rest."""
     partition = open_partition(directory)
     plain(partition, "published")
     made = [batch(b"first"), batch(b"second")]

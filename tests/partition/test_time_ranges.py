@@ -1,4 +1,5 @@
-"""A range of times: what is left out is known to have none of them, and most of what is closed is left out."""
+"""A range of times: what is left out is known to have none of them, and most of what is closed is
+left out."""
 
 from __future__ import annotations
 
@@ -349,7 +350,8 @@ class Life:
 
 
 def live(life: Life, rng: random.Random) -> None:
-    """Mostly one of the two appends, and now and then the other: else no block would be of one alone."""
+    """Mostly one of the two appends, and now and then the other: else no block would be of one
+    alone."""
     for _ in range(12):
         writer, step = int(rng.random() < 0.1), rng.random()
         if step < 0.04:

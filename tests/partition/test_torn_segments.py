@@ -1,7 +1,8 @@
 """Whatever prefix of a file a loss of power leaves, exactly the whole batches in it are recovered.
 
-The segment is 65,536 bytes, eight batches of different size. All 65,537 lengths are tried, on two cores, each through
-the way a Log takes: open the partition's writer under another boot, let it recover, append behind what was kept.
+The segment is 65,536 bytes, eight batches of different size. All 65,537 lengths are tried, on two
+cores, each through the way a Log takes: open the partition's writer under another boot, let it
+recover, append behind what was kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What other processes see, and are kept from, at each moment in which one of them changes a partition."""
+"""What other processes see, and are kept from, at each moment in which one of them changes a
+partition."""
 
 from __future__ import annotations
 

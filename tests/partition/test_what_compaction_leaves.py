@@ -1,4 +1,5 @@
-"""What compaction leaves of a batch or a segment, case by case: histories drawn at random seldom come to these."""
+"""What compaction leaves of a batch or a segment, case by case: histories drawn at random seldom
+come to these."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def compact_closed(partition: Partition, *, after_ms: int = 0, with_another_reco
 def test_the_marker_that_alone_has_a_producers_epoch_is_emptied_and_stays(
     producers: dict[int, LastOfProducer], stays: bool
 ) -> None:
-    """As in Kafka: of a producer whose batches are gone, the header of the last marker is its last one."""
+    """As in Kafka: of a producer whose batches are gone, the header of the last marker is its last
+    one."""
     rules = Rules(KeyMap(memory_for(1), bytes(SECRET_BYTES), 0), 10, START_MS, RETENTION_MS, producers)
     view, is_unneeded = first_batch(marker(1, 3, commit=False)), Judged(True)
     kept = clean(view, is_unneeded, rules)
@@ -106,7 +108,8 @@ def test_a_control_batch_that_ends_no_transaction_stays(directory: Path) -> None
 
 
 def test_a_deleted_key_keeps_the_time_of_its_append(directory: Path) -> None:
-    """With ``LogAppendTime`` the batch has the time of all its records, and the horizon must not change it."""
+    """With ``LogAppendTime`` the batch has the time of all its records, and the horizon must not
+    change it."""
     clock = ManualClock(START_MS)
     partition = open_partition(directory, clock=clock, message_timestamp_type="LogAppendTime")
     partition.append([ProducerRecord(None, key=b"a", timestamp_ms=1), ProducerRecord(b"v", key=b"b")], acks=1)
@@ -132,7 +135,8 @@ def test_a_segment_that_has_lost_its_index_is_compacted_and_gets_another(directo
 
 
 def test_a_segment_whose_sync_has_failed_is_copied_before_it_is_compacted(directory: Path) -> None:
-    """The process that saw that died, and another one had published that the segment is durable: no sync copies it."""
+    """The process that saw that died, and another one had published that the segment is durable: no
+    sync copies it."""
     filesystem = Faulty()
     partition = open_partition(directory, filesystem)
     for value in (b"1", b"2"):

@@ -15,7 +15,8 @@ FILE_BYTES = 128
 
 
 def slots_of_version_1(state: CommitState) -> bytes:
-    """A whole file as version 1 wrote it: the slot before says the same, the other one is published."""
+    """A whole file as version 1 wrote it: the slot before says the same, the other one is
+    published."""
     return slots_of_two(state._replace(sequence=state.sequence - 1), state)
 
 
@@ -61,7 +62,8 @@ def overwrite(filesystem: FileSystem, path: str, data: bytes) -> None:
 
 
 def make_version_1(filesystem: FileSystem, root: str, topic: str) -> CommitState:
-    """Take the log, which nobody has open, back to what version 1 wrote. Durable on return. Returns what is published."""
+    """Take the log, which nobody has open, back to what version 1 wrote. Durable on return. Returns
+    what is published."""
     path = f"{root}/{topic}-0/.commit"
     state = latest(read(filesystem, path))
     assert state is not None
@@ -82,7 +84,8 @@ class OldWriter:
         self.lock: FileLock = filesystem.lock(f"{root}/{topic}-0/.lock")
 
     def may_append(self) -> bool:
-        """It appends if its lock is in place and a slot is valid. Else it looks at the topic before it makes slots again."""
+        """It appends if its lock is in place and a slot is valid. Else it looks at the topic before
+        it makes slots again."""
         if not self.lock.is_in_place():
             return False
         if says_anything(read(self._filesystem, self._commit)):
@@ -90,7 +93,8 @@ class OldWriter:
         return not self.refuses_topic()
 
     def refuses_topic(self) -> bool:
-        """Whether it opens nothing of the topic: ``FormatVersionError`` for an option that it doesn't know."""
+        """Whether it opens nothing of the topic: ``FormatVersionError`` for an option that it
+        doesn't know."""
         return "commit_slots" in json.loads(read(self._filesystem, self._topic))["config"]
 
     def close(self) -> None:

@@ -1,4 +1,5 @@
-"""A process compacts a topic and is stopped, killed, forked or refused at its steps, and what must hold afterwards.
+"""A process compacts a topic and is stopped, killed, forked or refused at its steps, and what must
+hold afterwards.
 
 python -m tests.processes.compactors --kills 1000 [--seed 1] [--directory /dev/shm]
 """
@@ -94,7 +95,8 @@ def compact_again_and_again(root: Path) -> None:
 
 
 def kills(root: Path, count: int, seed: int) -> list[str]:
-    """Compactors are killed at random moments while records are appended and sometimes deleted. Returns what was wrong."""
+    """Compactors are killed at random moments while records are appended and sometimes deleted.
+    Returns what was wrong."""
     history, draws, wrong = History(root, seed), random.Random(seed), list[str]()
     start = 0
     with Log(root) as log:

@@ -1,4 +1,5 @@
-"""Producers and consumers share one topic for a while; every consumer must see the same sequence, with dense offsets.
+"""Producers and consumers share one topic for a while; every consumer must see the same sequence,
+with dense offsets.
 
 python -m tests.processes.sharing --seconds 60 [--directory DIR] [--producers 3] [--consumers 3]
 """
@@ -25,7 +26,8 @@ PARTITIONS = 2
 
 
 class Seen(NamedTuple):
-    """What one consumer saw of each partition: how many records, a hash over all of them, and breaks in the offsets."""
+    """What one consumer saw of each partition: how many records, a hash over all of them, and
+    breaks in the offsets."""
 
     counts: list[int]
     digests: list[str]

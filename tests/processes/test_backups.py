@@ -1,4 +1,5 @@
-"""Backups of a log that real processes write to, some of them killed: the short form of ``python -m tests.soak backup``."""
+"""Backups of a log that real processes write to, some of them killed: the short form of ``python -m
+tests.soak backup``."""
 
 from __future__ import annotations
 

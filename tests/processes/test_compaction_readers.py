@@ -1,4 +1,5 @@
-"""Readers in other processes while segments are compacted again and again: each record as it was written, none aborted."""
+"""Readers in other processes while segments are compacted again and again: each record as it was
+written, none aborted."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def aborted_batch(producer_id: int) -> bytearray:
 
 
 def write_and_compact(root: Path) -> int:
-    """The records of a round have values that say their offsets. Returns how often segments were replaced."""
+    """The records of a round have values that say their offsets. Returns how often segments were
+    replaced."""
     swaps = 0
     with Log(root) as log:
         partition = log.partition("t", 0)
@@ -51,7 +53,8 @@ def write_and_compact(root: Path) -> int:
 
 
 def read_again_and_again(root: Path, *, isolation_level: str, max_bytes: int) -> int:
-    """From the start to the end, until the last record is there. Returns how many records were read."""
+    """From the start to the end, until the last record is there. Returns how many records were
+    read."""
     count, is_over = 0, False
     with Log(root, read_only=True) as log:
         partition = log.partition("t", 0)

@@ -1,4 +1,5 @@
-"""A compaction is stopped, killed, forked, refused or interrupted at its steps: nothing is lost, and the next one works."""
+"""A compaction is stopped, killed, forked, refused or interrupted at its steps: nothing is lost,
+and the next one works."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def histories(tmpfs_dir: Path, seed: int, every: int = EVERY) -> Iterator[tuple[
 def test_a_compaction_is_stopped_at_its_steps_and_others_go_on(
     then: signal.Signals, tmpfs_dir: Path, seed: int
 ) -> None:
-    """They append, read, delete, and are told that another process compacts; only a swap itself makes appends wait."""
+    """They append, read, delete, and are told that another process compacts; only a swap itself
+    makes appends wait."""
     waited = passed = 0
     for history, at in histories(tmpfs_dir, seed):
         child = forked(
@@ -131,7 +133,8 @@ def test_a_compaction_whose_disk_is_full_at_any_step_frees_what_it_took(tmpfs_di
 
 
 def test_a_child_that_returns_from_a_signal_handler_into_a_compaction_does_no_harm(tmpfs_dir: Path, seed: int) -> None:
-    """It goes on while its parent does, until it is told; it emptied a finished segment, which then replaced three."""
+    """It goes on while its parent does, until it is told; it emptied a finished segment, which then
+    replaced three."""
     forks = 0
     for history, at in histories(tmpfs_dir, seed, every=3):
         children: list[int] = []

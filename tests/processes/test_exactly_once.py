@@ -1,4 +1,5 @@
-"""A worker that consumes and produces in transactions is stopped, or killed in its commit. At any time: test_transactions.py."""
+"""A worker that consumes and produces in transactions is stopped, or killed in its commit. At any
+time: test_transactions.py."""
 
 from __future__ import annotations
 

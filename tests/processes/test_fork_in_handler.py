@@ -1,4 +1,5 @@
-"""A signal handler forks in the midst of an append, and its child returns from the handler into the append."""
+"""A signal handler forks in the midst of an append, and its child returns from the handler into the
+append."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ CHANGES = {"open", "pwrite", "truncate", "replace", "remove"}
 
 
 class Forking:
-    """A hook that forks before the n-th change; the child goes on when the parent is done with its own."""
+    """A hook that forks before the n-th change; the child goes on when the parent is done with its
+    own."""
 
     def __init__(self, n: int) -> None:
         self.left = n
@@ -107,7 +109,8 @@ def test_a_child_that_returns_from_a_handler_into_its_parents_append_changes_not
 
 
 class Member(Consumer):
-    """A consumer of the group, which in a forked child ends the process where it returned into its parent's call."""
+    """A consumer of the group, which in a forked child ends the process where it returned into its
+    parent's call."""
 
     def __init__(self, log: Log, forking: Forking) -> None:
         super().__init__(log, group_id="g", auto_offset_reset="earliest", max_poll_records=1)
@@ -179,7 +182,8 @@ def run_with_fork_in_a_group_at(n: int, directory: Path) -> bool:
 def test_a_child_that_returns_from_a_handler_into_what_its_parent_does_in_a_group_changes_nothing(
     tmpfs_dir: Path,
 ) -> None:
-    """It published a state, or appended a commit, that was older than what its parent had made of them since."""
+    """It published a state, or appended a commit, that was older than what its parent had made of
+    them since."""
     n = 1
     while run_with_fork_in_a_group_at(n, tmpfs_dir / f"{n}"):
         n += 1

@@ -1,4 +1,5 @@
-"""A process forks in the middle of a transaction: the transaction is the parent's, and so are the locks that show it lives."""
+"""A process forks in the middle of a transaction: the transaction is the parent's, and so are the
+locks that show it lives."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ NONE: Seen = {number: [] for number in range(PARTITIONS)}
 
 @pytest.fixture(autouse=True)
 def one_sync_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Changes have the same numbers each time; and a fork of a handler inside of the pool of threads stops Python itself."""
+    """Changes have the same numbers each time; and a fork of a handler inside of the pool of
+    threads stops Python itself."""
     monkeypatch.setattr(TouchedPartitions.__init__, "__defaults__", (1,))
 
 
@@ -168,7 +170,8 @@ def lives_on() -> None:
 
 
 def dies_in(directory: Path, number: int, pipe: int) -> None:
-    """Fork before the change with this number, tell the child's id, and die there. The child lives on."""
+    """Fork before the change with this number, tell the child's id, and die there. The child lives
+    on."""
     filesystem = Faulty()
     _, producer = opened(directory, filesystem)
     left = number
@@ -216,7 +219,8 @@ def orphan_of(directory: Path, number: int) -> int:
 def test_nothing_is_hidden_by_a_child_that_outlives_a_parent_which_dies_anywhere_in_a_transaction(
     tmpfs_dir: Path, seed: int
 ) -> None:
-    """Readers with and without permission to write ask at once, and never wait. An append finds every lock free."""
+    """Readers with and without permission to write ask at once, and never wait. An append finds
+    every lock free."""
     number, found = 1 + seed % SHARE, set()
     while child := orphan_of(tmpfs_dir / f"{number}", number):
         directory = tmpfs_dir / f"{number}"
@@ -296,7 +300,8 @@ def run_with_fork_at(number: int, directory: Path) -> bool:
 def test_a_child_that_returns_from_a_handler_into_its_parents_transaction_changes_nothing(
     tmpfs_dir: Path, seed: int
 ) -> None:
-    """It wrote into the state of the id what its parent had written before, over what that has written since."""
+    """It wrote into the state of the id what its parent had written before, over what that has
+    written since."""
     number = 1 + seed % SHARE
     while run_with_fork_at(number, tmpfs_dir / f"{number}"):
         number += SHARE

@@ -1,7 +1,8 @@
-"""Processes start children in every way there is, with pylog in every state there is: nothing is lost, doubled or unlocked.
+"""Processes start children in every way there is, with pylog in every state there is: nothing is
+lost, doubled or unlocked.
 
-A child of a fork goes on with what its parent had open; any other opens the log. Both append, send and read. Then the parent
-goes on.
+A child of a fork goes on with what its parent had open; any other opens the log. Both append, send
+and read. Then the parent goes on.
 """
 
 from __future__ import annotations
@@ -192,7 +193,8 @@ def use_anew(path: str, names: list[str]) -> None:
 
 
 def go_on(name: str, opened: Opened) -> None:
-    """The parent, when the child is done: its records and the child's are there, each once, and it goes on."""
+    """The parent, when the child is done: its records and the child's are there, each once, and it
+    goes on."""
     opened.stack.close()
     opened.sent.append(b"last")
     opened.append(b"last")
@@ -266,7 +268,8 @@ KINDS_OF_FILE = (".lock", ".commit", ".log", ".index", ".timeindex", "leader-epo
 
 
 def test_a_lock_outlives_a_thousand_foreign_openings_of_every_file(tmpfs_dir: Path) -> None:
-    """What would free a POSIX lock of the process: any other descriptor of the file that is closed."""
+    """What would free a POSIX lock of the process: any other descriptor of the file that is
+    closed."""
     opened = Opened(tmpfs_dir / "log")
     directory = tmpfs_dir / "log" / f"{TOPIC}-0"
     with in_the_midst(opened), Log(tmpfs_dir / "log") as other:

@@ -1,4 +1,5 @@
-"""A process forks with logs, producers and consumers open: nothing is written twice, and both go on."""
+"""A process forks with logs, producers and consumers open: nothing is written twice, and both go
+on."""
 
 from __future__ import annotations
 

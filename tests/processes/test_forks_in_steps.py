@@ -67,7 +67,8 @@ class Fork:
 
 
 def fork_in(step: str, place: int, directory: Path) -> int:
-    """Fork at a place of the first change of a handle. The parent ends it and appends, then the child continues.
+    """Fork at a place of the first change of a handle. The parent ends it and appends, then the
+    child continues.
 
     Returns how many places there are.
     """

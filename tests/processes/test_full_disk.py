@@ -1,4 +1,5 @@
-"""The disk fills: typed errors, nothing acknowledged is lost, and work goes on when space returns, without a restart."""
+"""The disk fills: typed errors, nothing acknowledged is lost, and work goes on when space returns,
+without a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Producers, consumers and tidiers are killed, stopped and forked; the log keeps what it acknowledged, and repairs itself."""
+"""Producers, consumers and tidiers are killed, stopped and forked; the log keeps what it
+acknowledged, and repairs itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Another process swaps files and directories of a log for links while this one opens, rolls and deletes.
+"""Another process swaps files and directories of a log for links while this one opens, rolls and
+deletes.
 
 Nothing outside of the log is written, cut or deleted, whenever the swap happens.
 """
@@ -45,7 +46,8 @@ def lay_out(outside: Path) -> dict[str, bytes]:
 
 @contextmanager
 def attacked(root: Path, outside: Path, seed: int) -> Iterator[None]:
-    """While the block runs, another process swaps what it finds below ``root``, and puts it back."""
+    """While the block runs, another process swaps what it finds below ``root``, and puts it
+    back."""
     child = os.fork()
     if child == 0:
         with suppress(BaseException):

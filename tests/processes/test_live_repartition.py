@@ -1,7 +1,8 @@
-"""Real processes write and read a topic while another one gives it other partitions, and is killed again and again.
+"""Real processes write and read a topic while another one gives it other partitions, and is killed
+again and again.
 
-Every acknowledged record is in the topic once, each key keeps its order, and the group sees each record, the first time in
-that order.
+Every acknowledged record is in the topic once, each key keeps its order, and the group sees each
+record, the first time in that order.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ CALLS = (7, 2)
 
 
 def produce(directory: str, number: int, stop: Path) -> dict[bytes, list[tuple[int, bool]]]:
-    """Numbered values by key, one at a time by key, each sent until it is in. Returns them, with whether that is certain."""
+    """Numbered values by key, one at a time by key, each sent until it is in. Returns them, with
+    whether that is certain."""
     sent: dict[bytes, list[tuple[int, bool]]] = {b"%d-%d" % (number, key): [] for key in range(KEYS)}
     value = 0
     with Log(directory) as log, Producer(log, acks=1) as producer:
@@ -54,7 +56,8 @@ def produce(directory: str, number: int, stop: Path) -> dict[bytes, list[tuple[i
 
 
 def consume(directory: str, told: Path) -> dict[bytes, list[int]]:
-    """The values of each key in the order of their first deliveries, until all that was told is there."""
+    """The values of each key in the order of their first deliveries, until all that was told is
+    there."""
     seen: dict[bytes, list[int]] = {}
     known: dict[bytes, set[int]] = {}
     with (

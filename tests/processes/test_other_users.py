@@ -1,4 +1,5 @@
-"""Other users of the machine: who may only read cannot hold up a writer, and reading never tries to write."""
+"""Other users of the machine: who may only read cannot hold up a writer, and reading never tries to
+write."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def become(user: int) -> None:
 
 
 def take_all_locks(root: Path) -> tuple[list[int], int]:
-    """Every lock that this user can get on anything below ``root``: the descriptors, and how many were tried."""
+    """Every lock that this user can get on anything below ``root``: the descriptors, and how many
+    were tried."""
     held, tried = [], 0
     for path in [root, *root.rglob("*")]:
         for flags in (os.O_RDONLY, os.O_RDWR):
@@ -86,7 +88,8 @@ def take_all_locks(root: Path) -> tuple[list[int], int]:
 @AS_ANOTHER_USER
 @pytest.mark.skipif(not hasattr(fcntl, "F_OFD_SETLK"), reason="no open-file-description locks here")
 def test_a_user_who_may_only_read_cannot_hold_up_a_writer(public: Path) -> None:
-    """A shared lock takes no more than a descriptor open for reading, and keeps out who wants to write."""
+    """A shared lock takes no more than a descriptor open for reading, and keeps out who wants to
+    write."""
     ready, says_ready = os.pipe()
     over, says_over = os.pipe()
 
@@ -122,7 +125,8 @@ def test_a_user_who_may_only_read_cannot_hold_up_a_writer(public: Path) -> None:
 
 
 def read_everything(root: Path, **options: Any) -> tuple[int, list[str]]:
-    """How many records a reader gets, and every attempt to change something that it made on the way."""
+    """How many records a reader gets, and every attempt to change something that it made on the
+    way."""
     attempts: list[str] = []
 
     def note(event: str, arguments: tuple[Any, ...]) -> None:

@@ -76,7 +76,8 @@ def run(root: Path, *arguments: str, stdin: bytes = b"") -> None:
 
 
 def use_everything(root: Path) -> int:
-    """Whatever makes files in a log: commands, a group, and Spark's sink. The number of records of the topic "t"."""
+    """Whatever makes files in a log: commands, a group, and Spark's sink. The number of records of
+    the topic "t"."""
     with Log(root) as log:
         log.create_topic("t", if_not_exists=True)
     run(root, "produce", "t", stdin=b"one\ntwo\n")
@@ -142,7 +143,8 @@ def test_a_new_log_that_root_makes_in_a_directory_of_another_is_roots(of_service
 @ONLY_ROOT
 @pytest.mark.parametrize("mode", [0o770, 0o2770])
 def test_the_owner_goes_on_after_a_member_of_its_group(of_service: Path, mode: int) -> None:
-    """Without a setgid bit on the directory, what a member makes was of the member's own group, which the owner is not in."""
+    """Without a setgid bit on the directory, what a member makes was of the member's own group,
+    which the owner is not in."""
     of_service.chmod(mode)
     as_user(MEMBER, MEMBER, [ITS_GROUP], lambda: use_everything(of_service))
     found = owners_of(of_service)
@@ -157,7 +159,8 @@ def test_the_owner_goes_on_after_a_member_of_its_group(of_service: Path, mode: i
 def test_what_was_put_in_place_of_a_new_directory_is_not_given_away(
     of_service: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner of the log renames a directory of root's, which is not empty, to the name of the new one."""
+    """The owner of the log renames a directory of root's, which is not empty, to the name of the
+    new one."""
     (of_service / "secret").mkdir()
     (of_service / "secret" / "key").write_text("k")
     make = os.mkdir

@@ -1,4 +1,5 @@
-"""Readers while retention and compaction in other processes remove what they read: valid records or ``OffsetOutOfRange``.
+"""Readers while retention and compaction in other processes remove what they read: valid records or
+``OffsetOutOfRange``.
 
 ``PYLOG_TEST_RACING_READS=1000000`` is the long form.
 """
@@ -57,7 +58,8 @@ def write(root: Path, is_over: Callable[[], bool]) -> int:
 
 
 def clean(root: Path, is_over: Callable[[], bool], enough: Path) -> tuple[dict[str, int], Counter[str]]:
-    """The starts of the topics, and how many records compactions dropped. Tells when enough is gone."""
+    """The starts of the topics, and how many records compactions dropped. Tells when enough is
+    gone."""
     dropped: Counter[str] = Counter()
     with Log(root) as log:
         while not is_over():

@@ -1,4 +1,5 @@
-"""What keeps processes out of one another's way, removed or replaced by hand while a log is in use: nothing is lost silently."""
+"""What keeps processes out of one another's way, removed or replaced by hand while a log is in use:
+nothing is lost silently."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def values(partition: Partition) -> list[str]:
 
 
 def take_turns(first: Partition, second: Partition, count: int = 60) -> tuple[dict[int, str], set[str]]:
-    """What was acknowledged, by offset, and what was said in refusals: one of the two is refused from some time on."""
+    """What was acknowledged, by offset, and what was said in refusals: one of the two is refused
+    from some time on."""
     acknowledged: dict[int, str] = {}
     refusals: set[str] = set()
     for number in range(count):

@@ -1,4 +1,5 @@
-"""A log under load keeps within its bounds while processes are killed. The long form: ``scripts/soak retention --hours 1``."""
+"""A log under load keeps within its bounds while processes are killed. The long form:
+``scripts/soak retention --hours 1``."""
 
 from __future__ import annotations
 

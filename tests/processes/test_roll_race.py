@@ -72,7 +72,8 @@ def test_a_segment_whose_roller_died_before_sealing_is_sealed_by_the_next_roll(t
 
 
 def test_damage_at_the_end_of_a_closed_segment_deletes_no_later_one_when_the_slots_are_lost(tmp_path: Path) -> None:
-    """The last batch of a closed segment has nothing behind it in its own file, but whole segments follow."""
+    """The last batch of a closed segment has nothing behind it in its own file, but whole segments
+    follow."""
     with Log(tmp_path / "log") as log:
         log.create_topic("events")
         for _ in range(3):

@@ -1,4 +1,5 @@
-"""Bugs put into pylog on purpose: processes that are killed, and the check of their history, must find every one.
+"""Bugs put into pylog on purpose: processes that are killed, and the check of their history, must
+find every one.
 
 pytest -m soak tests/processes/test_seeded_bugs.py
 """

@@ -1,4 +1,5 @@
-"""Bugs of transactions put into pylog on purpose: the history of a killed pipeline names each one's anomaly.
+"""Bugs of transactions put into pylog on purpose: the history of a killed pipeline names each one's
+anomaly.
 
 pytest -m soak tests/processes/test_seeded_transaction_bugs.py
 """

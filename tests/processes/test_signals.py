@@ -1,4 +1,5 @@
-"""What a signal handler raises reaches the caller unchanged, wherever it comes, and nothing is lost, there twice or left open."""
+"""What a signal handler raises reaches the caller unchanged, wherever it comes, and nothing is
+lost, there twice or left open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The runner of soaks: its parts run, its figures add up, and a part that finds something makes it fail."""
+"""The runner of soaks: its parts run, its figures add up, and a part that finds something makes it
+fail."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ import pytest
 from tests.soak import part
 from tests.soak.part import Outcome
 
-# The process of a part that hangs imports this file, which imports no part for that reason: it has little time.
+# The process of a part that hangs imports this file, which imports no part for that reason: it has
+# little time.
 PROJECT = Path(__file__).parents[2]
 
 

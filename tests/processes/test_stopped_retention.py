@@ -1,4 +1,5 @@
-"""A process is stopped at each step of retention: others go on reading, writing and deleting, now or when it is gone."""
+"""A process is stopped at each step of retention: others go on reading, writing and deleting, now
+or when it is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A writer is stopped where it holds the lock, at every place: others wait, and what it wrote counts afterwards."""
+"""A writer is stopped where it holds the lock, at every place: others wait, and what it wrote
+counts afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ BEFORE, AFTER = b"before", b"after"
 
 
 def append_and_stop(directory: Path, failpoint: Failpoint, seed: int) -> int:
-    """Append until the failpoint stops this process, and come to the end of that append; the number of records."""
+    """Append until the failpoint stops this process, and come to the end of that append; the number
+    of records."""
 
     def stop(path: str) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)

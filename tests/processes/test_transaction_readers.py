@@ -67,7 +67,8 @@ def everywhere(*names: str) -> Seen:
 
 
 class Owner:
-    """A process with a transaction that has written to all partitions. ``go_on`` makes it do the rest."""
+    """A process with a transaction that has written to all partitions. ``go_on`` makes it do the
+    rest."""
 
     def __init__(self, root: Path, rest: Callable[[Producer], object], timeout_ms: int = 10**8) -> None:
         ready, says_ready = os.pipe()
@@ -244,7 +245,8 @@ def test_a_live_owners_decision_shows_before_its_markers(root: Path, look: Calla
 
 
 def waiting(root: Path, expected: Seen, *, read_only: bool, user: int | None = None) -> tuple[tuple[int, int], int]:
-    """A child that polls until it has these records; and a pipe that says when it has found nothing and waits."""
+    """A child that polls until it has these records; and a pipe that says when it has found nothing
+    and waits."""
     ready, says_ready = os.pipe()
 
     def poll() -> Seen:

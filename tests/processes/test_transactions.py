@@ -1,4 +1,5 @@
-"""Transactions of real processes that are killed and stopped. The long form: ``scripts/soak transactions --hours 1``."""
+"""Transactions of real processes that are killed and stopped. The long form: ``scripts/soak
+transactions --hours 1``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""A log in memory for the producer's tests: what was appended, in which batches, and failures made to order.
+"""A log in memory for the producer's tests: what was appended, in which batches, and failures made
+to order.
 
-``FakePartition.script`` holds what the next appends do: an exception is raised (after the batch went in, if it stands in a
-``Late``), anything callable is called first. ``sync_script`` is the same for syncs.
+``FakePartition.script`` holds what the next appends do: an exception is raised (after the batch
+went in, if it stands in a ``Late``), anything callable is called first. ``sync_script`` is the same
+for syncs.
 """
 
 from __future__ import annotations

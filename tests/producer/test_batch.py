@@ -1,4 +1,5 @@
-"""Every step of a batch from every state: the table here is written by hand, and the batch has to keep it."""
+"""Every step of a batch from every state: the table here is written by hand, and the batch has to
+keep it."""
 
 from __future__ import annotations
 
@@ -212,7 +213,8 @@ class Ctrl_C(BaseException):  # noqa: N801
 
 
 def interrupted_at_call(number: int, work: Callable[[], object]) -> bool:
-    """Run ``work``, and raise at the start of the n-th call of a function of batch.py. False if there are not so many."""
+    """Run ``work``, and raise at the start of the n-th call of a function of batch.py. False if
+    there are not so many."""
     left = number
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:

@@ -1,4 +1,5 @@
-"""A topic gets other partitions in another process: from the next send on, keys go where all producers send them."""
+"""A topic gets other partitions in another process: from the next send on, keys go where all
+producers send them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from pylog import Log, Producer
-from pylog.errors import InvalidPartition
+from pylog.errors import InvalidPartition, TopicChanged
 from pylog.testing import ManualClock
 
 KEYS = [b"k%d" % number for number in range(20)]
@@ -109,3 +110,19 @@ def test_a_partition_that_the_application_names_is_not_chosen_again(logs: tuple[
         clock.sleep(1)
         with pytest.raises(InvalidPartition, match="created again with partitions 0 to 0, the record is for 2"):
             producer.send("t", b"v", key=b"k", partition=2)
+
+
+@pytest.mark.parametrize("partition", [None, 0])
+def test_the_first_record_after_a_repartition_is_refused(
+    logs: tuple[Log, Log], clock: ManualClock, partition: int | None
+) -> None:
+    """Those before it may have failed."""
+    log, other = logs
+    other.create_topic("t", partitions=3)
+    with Producer(log, acks=1) as producer:
+        producer.send("t", b"v", key=b"k", partition=partition).result()
+        other.repartition("t", 5)
+        clock.sleep(1)
+        with pytest.raises(TopicChanged, match="send"):
+            producer.send("t", b"v", key=b"k", partition=partition)
+        producer.send("t", b"v", key=b"k", partition=partition).result()

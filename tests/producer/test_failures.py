@@ -1,4 +1,5 @@
-"""What a failed append or sync leaves behind: the right outcome for each record, and a producer that goes on."""
+"""What a failed append or sync leaves behind: the right outcome for each record, and a producer
+that goes on."""
 
 from __future__ import annotations
 
@@ -393,7 +394,8 @@ def test_a_batch_whose_time_is_over_before_its_first_try_is_tried_once() -> None
 
 
 def test_a_send_that_meets_a_batch_given_up_in_a_fraction_of_a_millisecond_goes_on_with_the_next() -> None:
-    """The wait for the partition was cut to whole milliseconds, ended before the batch's time, and the send was refused."""
+    """The wait for the partition was cut to whole milliseconds, ended before the batch's time, and
+    the send was refused."""
     log = FakeLog()
     partition = log.partition("t")
 

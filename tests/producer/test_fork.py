@@ -1,4 +1,5 @@
-"""A forked child has the producer, but neither its records nor its thread: the parent sends those, the child its own."""
+"""A forked child has the producer, but neither its records nor its thread: the parent sends those,
+the child its own."""
 
 from __future__ import annotations
 
@@ -160,7 +161,8 @@ def test_memory_that_the_parents_batches_held_is_free_in_the_child() -> None:
 
 
 def test_a_child_forked_by_a_signal_handler_in_the_midst_of_a_send_does_not_send_the_parents_record() -> None:
-    """It entered the record into a buffer of its parent's, wrote it under an id of its own, and the next one out of order."""
+    """It entered the record into a buffer of its parent's, wrote it under an id of its own, and the
+    next one out of order."""
     log = FakeLog()
     producer = log.producer(batch_bytes=200, linger_ms=60_000)
     read, write = os.pipe()
@@ -195,7 +197,8 @@ def test_a_child_forked_by_a_signal_handler_in_the_midst_of_a_send_does_not_send
 
 
 def test_a_child_that_a_callback_forked_does_not_write_what_its_parents_thread_was_about_to(tmpfs_dir: Path) -> None:
-    """It went on with the round over the partitions, and wrote the parent's batches under an id of its own."""
+    """It went on with the round over the partitions, and wrote the parent's batches under an id of
+    its own."""
     children: list[int] = []
     with Log(tmpfs_dir / "log") as log:
         log.create_topic("t", partitions=3)

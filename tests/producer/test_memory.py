@@ -1,4 +1,5 @@
-"""A producer's memory is bounded by ``buffer_bytes``, and it never drops a record to stay within."""
+"""A producer's memory is bounded by ``buffer_bytes``, and it never drops a record to stay
+within."""
 
 from __future__ import annotations
 

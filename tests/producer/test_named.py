@@ -1,4 +1,5 @@
-"""Named producers: the sequences are the application's, and nothing is appended twice, however late it is sent again."""
+"""Named producers: the sequences are the application's, and nothing is appended twice, however late
+it is sent again."""
 
 from __future__ import annotations
 

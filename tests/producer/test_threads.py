@@ -1,4 +1,5 @@
-"""Several threads on one producer: everything arrives once, in each thread's order, whatever the switch interval."""
+"""Several threads on one producer: everything arrives once, in each thread's order, whatever the
+switch interval."""
 
 from __future__ import annotations
 

@@ -244,7 +244,8 @@ def test_a_partition_locked_by_another_writer_is_waited_for(tmp_log_dir: Path) -
 
 
 class SendsWhenRead(bytearray):
-    """A value whose conversion to bytes sends another record: what a signal handler can do in pure Python at any moment."""
+    """A value whose conversion to bytes sends another record: what a signal handler can do in pure
+    Python at any moment."""
 
     def __init__(self, producer: Producer, data: bytes) -> None:
         super().__init__(data)
@@ -275,7 +276,8 @@ def test_a_send_from_inside_a_bulk_send_tears_nothing_apart(tmp_path: Path) -> N
 def test_a_flush_within_a_sync_of_the_same_thread_leaves_its_record_to_a_later_one(
     tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a signal handler does that interrupts a sync: it cannot sync itself, and no record has failed."""
+    """As a signal handler does that interrupts a sync: it cannot sync itself, and no record has
+    failed."""
     with Log(tmp_log_dir) as log, Producer(log, acks="all", linger_ms=60_000) as producer:
         log.create_topic("t")
         producer.send("t", b"0").result()

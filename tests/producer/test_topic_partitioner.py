@@ -1,4 +1,5 @@
-"""The hash that places a topic's keys belongs to the topic: every producer follows it, or says that it does not."""
+"""The hash that places a topic's keys belongs to the topic: every producer follows it, or says that
+it does not."""
 
 from __future__ import annotations
 
@@ -176,7 +177,8 @@ def test_a_topic_of_before_is_murmur3_and_an_older_version_refuses_only_what_it_
     recorded = {
         name: json.loads((tmp_path / "log/.pylog/topics" / f"{name}.json").read_text())["config"] for name in FORMULAS
     }
-    # An older version refuses a topic with an option that it does not know, so only a topic that needs it has it.
+    # An older version refuses a topic with an option that it does not know, so only a topic that
+    # needs it has it.
     assert "partitioner" not in recorded["murmur3"]
     assert recorded["murmur2"]["partitioner"] == "murmur2"
 

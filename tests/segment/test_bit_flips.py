@@ -1,7 +1,8 @@
 """Every single flipped bit of a sealed segment is found and named, and hides no other batch.
 
-The segment is 65,536 bytes, 64 batches of 1,024. Flips are made in memory, on the way from the file. The normal run
-reads every flipped batch at its position; all 524,288, each read through offsets as a consumer reads:
+The segment is 65,536 bytes, 64 batches of 1,024. Flips are made in memory, on the way from the
+file. The normal run reads every flipped batch at its position; all 524,288, each read through
+offsets as a consumer reads:
 
     PYTHONPATH=src python -m pytest tests/segment/test_bit_flips.py -m soak -s
 """
@@ -50,7 +51,8 @@ def content_of(filesystem: InMemory, path: str, number: int) -> bytes:
 
 
 def check_at_positions(filesystem: InMemory, directory: Path, bits: Iterable[int]) -> int:
-    """Read the flipped batch at its position, for one bit of each byte both neighbours, too; how many flips were found."""
+    """Read the flipped batch at its position, for one bit of each byte both neighbours, too; how
+    many flips were found."""
     path = str(log_file(directory))
     reader = SegmentReader(filesystem, str(directory), 0, closed=True, dense=True)
     end, found = reader.size(), 0
@@ -70,7 +72,8 @@ def check_at_positions(filesystem: InMemory, directory: Path, bits: Iterable[int
 
 
 def check_at_offsets(directory: Path, bits: Iterable[int]) -> int:
-    """Read through offsets: the flipped batch raises, its neighbours and the last batch come unchanged."""
+    """Read through offsets: the flipped batch raises, its neighbours and the last batch come
+    unchanged."""
     filesystem = InMemory(str(directory))
     path = str(log_file(directory))
     partition = open_partition(directory, filesystem, read_only=True)
@@ -98,7 +101,8 @@ def damage_of(read: Callable[[], object], bit: int) -> CorruptSegment:
 
 
 def fetch_one(partition: Partition, offset: int) -> bytes:
-    """The batch that holds the offset, fetched as a consumer does: from wherever the first fetch begins."""
+    """The batch that holds the offset, fetched as a consumer does: from wherever the first fetch
+    begins."""
     cursor = Cursor(offset)
     while True:
         fetched = partition.log.fetch(
@@ -176,7 +180,8 @@ def test_every_flipped_bit_of_a_sealed_segment_is_found_at_its_offset(directory:
 
 
 def check_active(directory: Path, bits: Iterable[int]) -> tuple[int, int, list[int]]:
-    """Read the flipped active segment from the start; flips found, flips of the leader epoch not found, others not found."""
+    """Read the flipped active segment from the start; flips found, flips of the leader epoch not
+    found, others not found."""
     filesystem = InMemory(str(directory))
     path = str(log_file(directory))
     partition = open_partition(directory, filesystem, read_only=True)
@@ -205,7 +210,8 @@ def check_active(directory: Path, bits: Iterable[int]) -> tuple[int, int, list[i
 def test_flipped_bits_of_an_active_segment_are_found_in_order_but_for_the_leader_epoch(
     directory: Path, seed: int
 ) -> None:
-    """The epoch stands outside Kafka's CRC and there is no seal yet; only its sign bit makes an impossible value."""
+    """The epoch stands outside Kafka's CRC and there is no seal yet; only its sign bit makes an
+    impossible value."""
     lay_out(directory, sealed=False)
     sample = {*HEADER_BITS[: 8 * HEADER_BYTES * 8], *random.Random(seed).sample(range(BITS), 2000)}
     found, epochs, missed = check_active(directory, sorted(sample))
@@ -216,7 +222,8 @@ def test_flipped_bits_of_an_active_segment_are_found_in_order_but_for_the_leader
 
 @pytest.mark.one_in(8)
 def test_a_flipped_offset_in_an_active_segment_never_passes_for_another_record(directory: Path) -> None:
-    """Whatever single bit of a base offset is wrong, reading any offset gives the record of that offset or an error."""
+    """Whatever single bit of a base offset is wrong, reading any offset gives the record of that
+    offset or an error."""
     filesystem = lay_out(directory, sealed=False)
     path = str(log_file(directory))
     partition = open_partition(directory, filesystem, read_only=True)

@@ -1,4 +1,5 @@
-"""Looking for whole batches behind damage: what it finds, and that bytes made for it cannot keep it busy."""
+"""Looking for whole batches behind damage: what it finds, and that bytes made for it cannot keep it
+busy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Batches too large to be read on the word of their header: checked in pieces first, and read whole up to a limit."""
+"""Batches too large to be read on the word of their header: checked in pieces first, and read whole
+up to a limit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Bytes that are right and stand in a wrong place: sectors and batches swapped, old blocks come back, files exchanged.
+"""Bytes that are right and stand in a wrong place: sectors and batches swapped, old blocks come
+back, files exchanged.
 
-The segments have 65,536 bytes, in batches of 1,024 (64, two sectors each) or of 512 (128, a sector each: then a swap of sectors
-is one of whole batches, whose checksums are right). What is not found is said here, too, and in docs/guarantees.md.
+The segments have 65,536 bytes, in batches of 1,024 (64, two sectors each) or of 512 (128, a sector
+each: then a swap of sectors is one of whole batches, whose checksums are right). What is not found
+is said here, too, and in docs/guarantees.md.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def lay_out(directory: Path, batch_bytes: int, *, sealed: bool, generation: int 
 
 
 class Segment:
-    """A segment whose bytes can be put elsewhere in memory, and what reading it to the end gives."""
+    """A segment whose bytes can be put elsewhere in memory, and what reading it to the end
+    gives."""
 
     def __init__(self, directory: Path, batch_bytes: int, *, sealed: bool) -> None:
         self.filesystem = lay_out(directory, batch_bytes, sealed=sealed)
@@ -70,7 +73,8 @@ class Segment:
         self.data[a : a + size], self.data[b : b + size] = self.data[b : b + size], self.data[a : a + size]
 
     def damages(self) -> list[int]:
-        """The positions of the batches named as damaged. What is read beside them is right, and in a sealed segment all else."""
+        """The positions of the batches named as damaged. What is read beside them is right, and in
+        a sealed segment all else."""
         found, position, next_offset = [], 0, 0
         while position < SEGMENT_BYTES:
             try:
@@ -104,7 +108,8 @@ class Segment:
 
 @SIZES
 def test_every_swap_of_two_sectors_of_a_sealed_segment_is_found(tmp_path: Path, batch_bytes: int, seed: int) -> None:
-    """8,128 of 8,128. Of a few hundred all is read: exactly the batches that have one of the two are damaged."""
+    """8,128 of 8,128. Of a few hundred all is read: exactly the batches that have one of the two
+    are damaged."""
     segment = Segment(tmp_path / "t-0", batch_bytes, sealed=True)
     pairs = list(combinations(range(SECTORS), 2))
     read_whole = set(random.Random(seed).sample(pairs, 400)) | set(pairs[:140])
@@ -120,7 +125,8 @@ def test_every_swap_of_two_sectors_of_a_sealed_segment_is_found(tmp_path: Path, 
 
 @SIZES
 def test_every_swap_of_two_sectors_of_an_active_segment_is_found(tmp_path: Path, batch_bytes: int) -> None:
-    """8,128 of 8,128 by whoever reads in order: what comes before the first of the two is read, and nothing behind it."""
+    """8,128 of 8,128 by whoever reads in order: what comes before the first of the two is read, and
+    nothing behind it."""
     segment = Segment(tmp_path / "t-0", batch_bytes, sealed=False)
     for first, second in combinations(range(SECTORS), 2):
         segment.swap(first, second, SECTOR_BYTES)
@@ -176,7 +182,8 @@ def recycled(segment: Segment, older: bytes, size: int) -> Iterator[int]:
 
 @SIZES
 def test_a_sector_of_an_older_file_in_a_sealed_segment_is_found(tmp_path: Path, batch_bytes: int) -> None:
-    """128 of 128, those among them that are a whole batch of the same offsets with a right checksum."""
+    """128 of 128, those among them that are a whole batch of the same offsets with a right
+    checksum."""
     segment = Segment(tmp_path / "t-0", batch_bytes, sealed=True)
     older = lay_out(tmp_path / "older-0", batch_bytes, sealed=True, generation=1).contents[
         str(log_file(tmp_path / "older-0"))
@@ -188,7 +195,8 @@ def test_a_sector_of_an_older_file_in_a_sealed_segment_is_found(tmp_path: Path, 
 def test_a_sector_of_an_older_file_in_an_active_segment_is_found_unless_it_is_a_whole_batch_of_those_offsets(
     tmp_path: Path,
 ) -> None:
-    """Nothing covers which of two batches with the same offsets was the last to stand there, until the segment is sealed."""
+    """Nothing covers which of two batches with the same offsets was the last to stand there, until
+    the segment is sealed."""
     halves = Segment(tmp_path / "halves-0", 1024, sealed=False)
     older = lay_out(tmp_path / "older-0", 1024, sealed=False, generation=1).contents[
         str(log_file(tmp_path / "older-0"))
@@ -211,7 +219,8 @@ def test_a_sector_of_an_older_file_in_an_active_segment_is_found_unless_it_is_a_
 
 
 def exchange(tmp_path: Path, kinds: tuple[str, ...]) -> tuple[bool, bool]:
-    """Files of the closed segments of two partitions change places; whether reading finds it, and whether verifying does."""
+    """Files of the closed segments of two partitions change places; whether reading finds it, and
+    whether verifying does."""
     one, other = tmp_path / "one-0", tmp_path / "other-0"
     lay_out(one, 1024, sealed=True)
     lay_out(other, 1024, sealed=True, generation=1, number=1)
@@ -250,7 +259,8 @@ def test_a_segment_of_another_partition_with_its_seal_is_found_where_offsets_and
 
 
 def test_every_two_flipped_bits_in_a_batch_header_of_a_sealed_segment_are_found(tmp_path: Path) -> None:
-    """118,828 of 118,828 pairs among the 488 bits of a header: none is read, as it was or altered."""
+    """118,828 of 118,828 pairs among the 488 bits of a header: none is read, as it was or
+    altered."""
     segment = Segment(tmp_path / "t-0", 1024, sealed=True)
     position, found = 17 * 1024, 0
     read: Callable[..., object] = segment.reader.read

@@ -1,4 +1,5 @@
-"""The parts of a segment by themselves: when it is rolled, what a scan says of a file that shrinks, what a seal counts."""
+"""The parts of a segment by themselves: when it is rolled, what a scan says of a file that shrinks,
+what a seal counts."""
 
 from __future__ import annotations
 
@@ -157,7 +158,8 @@ def test_a_cut_takes_the_file_the_indexes_and_what_is_known_back_to_the_end(tmp_
 
 
 def test_an_entry_that_another_writer_left_in_one_index_is_taken_out(tmp_path: Path) -> None:
-    """Its times did not grow, so only the offset index has one: ``append`` finds it where it is about to write its own."""
+    """Its times did not grow, so only the offset index has one: ``append`` finds it where it is
+    about to write its own."""
     segment, other = writer(tmp_path), writer(tmp_path)
     put(segment, placed(0))
     put(segment, placed(1))

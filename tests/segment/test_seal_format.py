@@ -29,7 +29,8 @@ WITHOUT_ABORTED = """
 
 
 def example(title: str) -> bytes:
-    """The hexadecimal digits in front of the words, in the first block below a heading of docs/format.md."""
+    """The hexadecimal digits in front of the words, in the first block below a heading of
+    docs/format.md."""
     block = FORMAT.partition(f"\n## {title}")[2].split("```")[1]
     return bytes.fromhex("".join(re.findall(r"^ *((?:[0-9a-f]{2,} ?)+?)(?:  |$)", block, re.MULTILINE)))
 

@@ -1,4 +1,5 @@
-"""Who does what on a simulated machine: an actor is a process with a log open, and notes in the ledger what it was told."""
+"""Who does what on a simulated machine: an actor is a process with a log open, and notes in the
+ledger what it was told."""
 
 from __future__ import annotations
 
@@ -59,11 +60,13 @@ class Actor:
         return self._log
 
     def _who(self, through: str) -> Sender:
-        """Whose order the log must keep: that of one thread of one process, in one of the ways to append."""
+        """Whose order the log must keep: that of one thread of one process, in one of the ways to
+        append."""
         return self.process.number, get_ident(), through
 
     def attempt(self, work: Callable[[], T]) -> T | None:
-        """What ``work`` returns; None where it failed in a way that it may. Anything else is a finding."""
+        """What ``work`` returns; None where it failed in a way that it may. Anything else is a
+        finding."""
         if not self.process.is_alive:
             return None
         try:

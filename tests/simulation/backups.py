@@ -1,4 +1,5 @@
-"""A log on the simulated machine, its backups, and what must hold of a copy whatever happened while it was made."""
+"""A log on the simulated machine, its backups, and what must hold of a copy whatever happened while
+it was made."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ Contents = dict[str, object]
 
 
 def write(log: Log, round_: int) -> None:
-    """Plain records, a committed transaction over both partitions with offsets, an aborted one, and newest records by key."""
+    """Plain records, a committed transaction over both partitions with offsets, an aborted one, and
+    newest records by key."""
     for number in range(2):
         partition = log.partition("a", number)
         partition.append([ProducerRecord(b"%d" % round_ * 300, timestamp_ms=1000)], acks="all")
@@ -67,7 +69,8 @@ def contents(log: Log) -> Contents:
 
 
 def copied(machine: Machine, path: str = COPY) -> Contents | None:
-    """The copy, as one without write permission sees it, after ``verify``. None if there is none."""
+    """The copy, as one without write permission sees it, after ``verify``. None if there is
+    none."""
     if machine.disk.look(f"{path}/.pylog/manifest.json") is None:
         assert machine.disk.look(path) is None or path != COPY
         return None

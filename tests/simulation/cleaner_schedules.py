@@ -1,9 +1,12 @@
-"""Compaction and retention on the simulated machine, each with other programs: in every order with two preemptions.
+"""Compaction and retention on the simulated machine, each with other programs: in every order with
+two preemptions.
 
-Three closed segments of few keys have tombstones, an aborted transaction, and a committed one that spans all of them. Whatever
-the order: every record that is found is the one that was written at its offset; the newest record of each key is there, a
-tombstone before its horizon too, also for readers meanwhile and if the power fails; no deleted key comes back after the horizon;
-a committed transaction is there as a whole, an aborted one is not; and nothing is deleted that retention must keep.
+Three closed segments of few keys have tombstones, an aborted transaction, and a committed one that
+spans all of them. Whatever the order: every record that is found is the one that was written at its
+offset; the newest record of each key is there, a tombstone before its horizon too, also for readers
+meanwhile and if the power fails; no deleted key comes back after the horizon; a committed
+transaction is there as a whole, an aborted one is not; and nothing is deleted that retention must
+keep.
 
     python -m tests.simulation.cleaner_schedules compaction_and_append --seconds 600
 """
@@ -52,7 +55,8 @@ PARTS = 32
 
 
 class Race(NamedTuple):
-    """Programs that meet. ``wrong`` tells what is, when they have ended; ``told`` is what it depends on but for the disk."""
+    """Programs that meet. ``wrong`` tells what is, when they have ended; ``told`` is what it
+    depends on but for the disk."""
 
     programs: list[tuple[Process, Work]]
     wrong: Callable[[], list[str]]
@@ -104,7 +108,8 @@ def _nothing(machine: Machine) -> Image:
 
 @dataclass
 class History:
-    """``written``: every record of partition 0 of which its writer was told, or that is aborted. ``aborted``: their offsets."""
+    """``written``: every record of partition 0 of which its writer was told, or that is aborted.
+    ``aborted``: their offsets."""
 
     written: Records
     aborted: set[int]
@@ -125,7 +130,8 @@ class History:
         )
 
     def problems(self, found: Records, start: int, *, tombstones: bool = True, end: int = 1 << 40) -> Iterator[str]:
-        """What is wrong with committed records that were read from ``start`` on; ``end``: what a reader has to reach."""
+        """What is wrong with committed records that were read from ``start`` on; ``end``: what a
+        reader has to reach."""
         there = self.committed()
         yield from (
             f"at {at}: {record}, was {there.get(at)}" for at, record in found.items() if there.get(at) != record
@@ -355,7 +361,8 @@ def retaining(log: Log, history: History) -> None:
 
 
 def deleting_records(log: Log, _history: History) -> None:
-    """What is before the middle of the second segment: the first one goes, unless it is one with the others."""
+    """What is before the middle of the second segment: the first one goes, unless it is one with
+    the others."""
     log.delete_records(TopicPartition(TOPIC, 0), 5)
 
 
@@ -443,7 +450,8 @@ def retention_and_commit(seed: int) -> tuple[Machine, Race]:
 
 
 def compaction_of_decisions_and_commit(seed: int) -> tuple[Machine, Race]:
-    """The compaction is of ``__transaction_state`` and ``__consumer_offsets``; a transaction ends meanwhile."""
+    """The compaction is of ``__transaction_state`` and ``__consumer_offsets``; a transaction ends
+    meanwhile."""
     machine, ledger = begun(seed)
     producer = Application(machine, ledger, "a")
     producer.start()
@@ -484,7 +492,8 @@ def consumed_and_join(_seed: int) -> tuple[Machine, Race]:
 
 
 def consumed_and_short_stay(_seed: int) -> tuple[Machine, Race]:
-    """A member of a new group joins, commits its first records and leaves: its group is noticed by one or the other."""
+    """A member of a new group joins, commits its first records and leaves: its group is noticed by
+    one or the other."""
     world, member = consumed.staged(4)
     other = consumed.Member(world, "b")
 
@@ -497,7 +506,8 @@ def consumed_and_short_stay(_seed: int) -> tuple[Machine, Race]:
 
 
 def consumed_and_leave(_seed: int) -> tuple[Machine, Race]:
-    """A member that has joined meanwhile begins, and leaves during the last check, which is made with the partition's lock."""
+    """A member that has joined meanwhile begins, and leaves during the last check, which is made
+    with the partition's lock."""
     world, member = consumed.staged(4)
     other = consumed.Member(world, "b")
     other.join_without_position()
@@ -510,7 +520,8 @@ def consumed_and_leave(_seed: int) -> tuple[Machine, Race]:
 
 
 def consumed_and_death(seed: int) -> tuple[Machine, Race]:
-    """The only member of a new group dies, at a step that the seed draws, when it may have read records and committed none."""
+    """The only member of a new group dies, at a step that the seed draws, when it may have read
+    records and committed none."""
     world, member = consumed.staged(4)
     other = consumed.Member(world, "b")
     consumed.dies_within(other, 1 + random.Random(seed).randrange(consumed.STEPS_OF_A_STAY))
@@ -566,7 +577,8 @@ STARTS: dict[str, Start] = {
 
 
 class Progress(NamedTuple):
-    """Of all schedules with two preemptions, the share whose first one is in ``finished`` of ``parts``."""
+    """Of all schedules with two preemptions, the share whose first one is in ``finished`` of
+    ``parts``."""
 
     finished: int
     parts: int
@@ -576,7 +588,8 @@ class Progress(NamedTuple):
 def in_parts(start: Start, seed: int, is_over: Callable[[], bool], parts: int = PARTS) -> Iterator[Progress]:
     """All schedules of a race, in parts in an order that the seed draws. Yields after each part.
 
-    First all with one preemption, which shows what the programs depend on. If a later part shows more, all begins again.
+    First all with one preemption, which shows what the programs depend on. If a later part shows
+    more, all begins again.
     """
     race, total = CleanerExploration(start, seed, is_over), Found()
 

@@ -1,4 +1,5 @@
-"""A partition whose closed segments are compacted on the simulated machine, and what must hold whatever happens meanwhile."""
+"""A partition whose closed segments are compacted on the simulated machine, and what must hold
+whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def transactional(key: bytes, value: bytes, producer_id: int) -> bytearray:
 
 
 def staged(seed: int) -> Machine:
-    """Three closed segments of few keys, with tombstones, an aborted and a committed transaction; all durable."""
+    """Three closed segments of few keys, with tombstones, an aborted and a committed transaction;
+    all durable."""
     machine = Machine(seed, tear_writes=True)
     with machine.process().open_log(ROOT) as log:
         log.create_topic(TOPIC, **CONFIG)
@@ -79,7 +81,8 @@ def compact_in(log: Log) -> CompactionReport:
 
 
 def check(machine: Machine, original: Records) -> None:
-    """A reader without write permission, and then the next writer, find all newest records, at their offsets."""
+    """A reader without write permission, and then the next writer, find all newest records, at
+    their offsets."""
     with machine.process().open_log(ROOT, read_only=True) as log:
         _check_records(committed(log), original)
         assert not (found := log.verify().problems), found
@@ -105,7 +108,8 @@ def append_times(log: Log) -> dict[int, int]:
 
 
 def check_maintained(machine: Machine, original: Records, times: dict[int, int]) -> None:
-    """Maintenance alone removes all that the compaction has left, and nothing else. Files keep the times of their appends."""
+    """Maintenance alone removes all that the compaction has left, and nothing else. Files keep the
+    times of their appends."""
     with machine.process().open_log(ROOT) as log:
         assert not (found := log.maintain().problems), found
         names = log.partition(TOPIC, 0).log.directory.names()
@@ -135,7 +139,8 @@ def compacting_what_others_delete(log: Log, _original: Records) -> None:
 
 
 def reading(log: Log, original: Records) -> None:
-    """Committed records, from the start and from the middle. Nothing is missing, whatever is superseded meanwhile."""
+    """Committed records, from the start and from the middle. Nothing is missing, whatever is
+    superseded meanwhile."""
     _check_records(committed(log), original)
     middle = len(original) // 2
     partition = log.partition(TOPIC, 0)
@@ -161,7 +166,8 @@ def ending_a_transaction(log: Log, original: Records) -> None:
 
 
 def compact_while_sealing(seed: int, step: int) -> str | None:
-    """A process makes the first segment's seal again; before its ``step``-th step another one compacts the partition.
+    """A process makes the first segment's seal again; before its ``step``-th step another one
+    compacts the partition.
 
     Returns what the sealer was about to do; None if it has fewer steps.
     """
@@ -190,7 +196,8 @@ def compact_while_sealing(seed: int, step: int) -> str | None:
 
 
 def deleting(log: Log, original: Records) -> None:
-    """What is before the middle of the second segment: the first one goes, unless both have become one."""
+    """What is before the middle of the second segment: the first one goes, unless both have become
+    one."""
     start = 10
     log.partition(TOPIC, 0).log.delete_before(start)
     for offset in [offset for offset in original if offset < start]:
@@ -208,7 +215,8 @@ MEETING = {
 
 
 def meet(name: str, strategy: Strategy, seed: int, checked: set[int]) -> list[str]:
-    """What is wrong after a compaction and another work ran together, in the order of ``strategy``."""
+    """What is wrong after a compaction and another work ran together, in the order of
+    ``strategy``."""
     machine = _stage(seed).copy()
     original = dict(_original(seed))
     schedule = Schedule(machine, strategy)

@@ -1,4 +1,5 @@
-"""``retention="consumed"`` on the simulated machine: members of groups, and what must be left for them."""
+"""``retention="consumed"`` on the simulated machine: members of groups, and what must be left for
+them."""
 
 from __future__ import annotations
 
@@ -137,7 +138,8 @@ def staged(first_polls: int) -> tuple[World, Member]:
 
 
 def after(world: World, members: Sequence[Member]) -> list[str]:
-    """What is wrong now, and if the power fails now: after the next maintenance, which deletes what nothing holds."""
+    """What is wrong now, and if the power fails now: after the next maintenance, which deletes what
+    nothing holds."""
     world.machine.before_step.clear()
     units = pending_units(world.machine.disk, SECTOR_BYTES)
     lost = world.machine.after_power_loss(Image((0,) * len(units), "natural"))  # all that was not synced

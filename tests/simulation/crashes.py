@@ -1,4 +1,5 @@
-"""Cuts the power, or kills a process, at every step of a workload, and checks what is found afterwards."""
+"""Cuts the power, or kills a process, at every step of a workload, and checks what is found
+afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _GO_ON_WITH_ONE_IN = 4
 
 @dataclass
 class Found:
-    """What an exploration did: how many crashes, how many different machines were left, and what was wrong."""
+    """What an exploration did: how many crashes, how many different machines were left, and what
+    was wrong."""
 
     crashes: int = 0
     images: int = 0
@@ -34,7 +36,8 @@ def fingerprint(contents: Iterable[tuple[str, bytes | None]], ledger: Ledger) ->
 
 
 class PowerCuts:
-    """Before every step of a workload that changes something, and at its end: each loss of power that may happen there."""
+    """Before every step of a workload that changes something, and at its end: each loss of power
+    that may happen there."""
 
     def __init__(
         self,
@@ -47,7 +50,8 @@ class PowerCuts:
         one_in: int = 1,
         is_over: Callable[[], bool] = bool,
     ) -> None:
-        """Of the moments one in ``every`` is taken, of their different images ``one_in`` so many: others with each seed.
+        """Of the moments one in ``every`` is taken, of their different images ``one_in`` so many:
+        others with each seed.
 
         ``is_over`` ends it early: so do too many problems.
         """
@@ -109,7 +113,8 @@ def steps_of(workload: Workload, seed: int) -> list[Step]:
 
 
 def of_a_topic_gone(error: BaseException, world: World) -> bool:
-    """What a producer is told whose topic another process has deleted, and created again, since it last looked."""
+    """What a producer is told whose topic another process has deleted, and created again, since it
+    last looked."""
     return world.ledger.has_deleted and isinstance(error, NotAppended) and isinstance(error.__cause__, TopicNotFound)
 
 
@@ -121,7 +126,8 @@ def kill_points(steps: list[Step]) -> Iterator[tuple[int, int]]:
 
 
 def killing(number: int, written: int) -> Callable[[Process, Step], None]:
-    """A hook that kills the process which takes step ``number``, with so many bytes written if it is a write."""
+    """A hook that kills the process which takes step ``number``, with so many bytes written if it
+    is a write."""
     taken = -1
 
     def before(process: Process, step: Step) -> None:
@@ -135,7 +141,8 @@ def killing(number: int, written: int) -> Callable[[Process, Step], None]:
 
 
 def killed_at(workload: Workload, seed: int, number: int, written: int) -> list[str]:
-    """Kill the process that takes step ``number``, in its middle. The others go on. What is wrong afterwards."""
+    """Kill the process that takes step ``number``, in its middle. The others go on. What is wrong
+    afterwards."""
     world = World(Machine(seed))
     world.machine.before_step.append(killing(number, written))
     workload(world)
@@ -166,7 +173,8 @@ def kills(workload: Workload, seed: int) -> Found:
 
 
 def kills_then_power_cuts(workload: Workload, seed: int, *, kills: int, share: float = 0.35) -> Found:
-    """One process killed at each of ``kills`` steps; then the power cut at a share of the steps that the others take.
+    """One process killed at each of ``kills`` steps; then the power cut at a share of the steps
+    that the others take.
 
     Each time with all lost that may be lost, and with two choices of it.
     """

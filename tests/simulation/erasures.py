@@ -1,4 +1,5 @@
-"""A partition from which a key is erased on the simulated machine, and what must hold whatever happens meanwhile."""
+"""A partition from which a key is erased on the simulated machine, and what must hold whatever
+happens meanwhile."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def known_of(machine: Machine) -> Known:
 
 
 def staged(seed: int) -> Machine:
-    """Three closed segments and an active one, with the key in an aborted and a committed transaction, and a retired file."""
+    """Three closed segments and an active one, with the key in an aborted and a committed
+    transaction, and a retired file."""
     machine = Machine(seed, tear_writes=True)
     with machine.process().open_log(ROOT) as log:
         log.create_topic(TOPIC, **CONFIG)
@@ -68,7 +70,8 @@ def erase_in(log: Log, key: bytes = KEY, *, tombstones: bool = False) -> ErasedP
 
 
 def check(machine: Machine, known: Known, *, erased: bool) -> None:
-    """Whether the erasure has returned or was cut: readers find all others, and the next erasure leaves no bytes."""
+    """Whether the erasure has returned or was cut: readers find all others, and the next erasure
+    leaves no bytes."""
     if erased:
         check_bytes(machine)
     with machine.process().open_log(ROOT, read_only=True) as log:
@@ -130,7 +133,8 @@ def compacting(log: Log, known: Known) -> None:
 
 
 def reading(log: Log, known: Known) -> None:
-    """Committed records, from the start and from the middle. Only those of the key can be missing."""
+    """Committed records, from the start and from the middle. Only those of the key can be
+    missing."""
     _check_records(committed(log), known, erased=False)
     for record in log.partition(TOPIC, 0).scan(len(known.records) // 2, isolation_level="read_committed"):
         assert known.records[record.offset] == (record.key, record.value), record
@@ -164,7 +168,8 @@ MEETING = {
 
 
 def meet(name: str, strategy: Strategy, seed: int, checked: set[int]) -> list[str]:
-    """What is wrong after an erasure and another work ran together, in the order of ``strategy``."""
+    """What is wrong after an erasure and another work ran together, in the order of
+    ``strategy``."""
     machine = _stage(seed).copy()
     known = known_of(machine.copy())
     schedule = Schedule(machine, strategy)

@@ -1,8 +1,10 @@
-"""Lets the system refuse one step of a workload, or two in a row, or every step from one on, or raises in the midst; and checks
-what is left. Also two refusals while a new process repairs what one that was killed has left.
+"""Lets the system refuse one step of a workload, or two in a row, or every step from one on, or
+raises in the midst; and checks what is left. Also two refusals while a new process repairs what one
+that was killed has left.
 
-A refusal is what ``OsFileSystem`` makes of the system's error. Which steps can fail how is in ``FAULTS``. The actors go on
-after it: what they are told must be so, no lock may stay behind, and a new process must find everything in order.
+A refusal is what ``OsFileSystem`` makes of the system's error. Which steps can fail how is in
+``FAULTS``. The actors go on after it: what they are told must be so, no lock may stay behind, and a
+new process must find everything in order.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ _REPAIRS = 3  # of what each kill has left, each with other errors
 
 
 class Fault(NamedTuple):
-    """At step ``number``: ``kind``, and with ``sticky`` again at every later step that can fail so."""
+    """At step ``number``: ``kind``, and with ``sticky`` again at every later step that can fail
+    so."""
 
     number: int
     kind: str
@@ -67,7 +70,8 @@ NEXT, NEXT_CHANGE = 1, 0
 
 
 class Twice(NamedTuple):
-    """A fault, and another one ``gap`` steps later: at the next step (1), or at the next that changes the disk (0).
+    """A fault, and another one ``gap`` steps later: at the next step (1), or at the next that
+    changes the disk (0).
 
     Where that step cannot fail so, at the first one after it that can.
     """
@@ -102,7 +106,8 @@ def faults_of(steps: list[Step]) -> Iterator[Fault]:
 
 
 def striking(fault: Fault, count: list[int]) -> Callable[[Process, Step], None]:
-    """A hook that lets the fault happen; ``count`` has the number of steps taken, and of times it struck."""
+    """A hook that lets the fault happen; ``count`` has the number of steps taken, and of times it
+    struck."""
 
     def before(_process: Process, step: Step) -> None:
         number, count[0] = count[0], count[0] + 1
@@ -114,7 +119,8 @@ def striking(fault: Fault, count: list[int]) -> Callable[[Process, Step], None]:
 
 
 def faults_in_a_row(steps: list[Step]) -> Iterator[Twice]:
-    """Every kind of failure at each of the steps, with the next step failing too, once or for ever, or the next change."""
+    """Every kind of failure at each of the steps, with the next step failing too, once or for ever,
+    or the next change."""
     for number, step in enumerate(steps):
         for kind in (kind for kind in FAULTS[step.name] if kind in IN_A_ROW):
             second = kind if kind in ("ENOSPC", *FILESYSTEM_BEHAVIOURS) else "EIO"
@@ -172,7 +178,8 @@ def _wrong_afterwards(world: World, seed: int, power_cuts: int, *, was_lost: boo
 
 
 def _what_is_left(machine: Machine, ledger: Ledger) -> list[str]:
-    """What must hold where a disk took back what it had been given: all that was durable is there, by offset."""
+    """What must hold where a disk took back what it had been given: all that was durable is there,
+    by offset."""
     process = machine.process()
     found = []
     with process.open_log(ROOT) as log:
@@ -201,7 +208,8 @@ def sweep(
     kinds: Collection[str] = (),
     is_over: Callable[[], bool] = bool,
 ) -> Found:
-    """Each fault by itself, or those of some kinds; of all only one in ``every``, until ``is_over``."""
+    """Each fault by itself, or those of some kinds; of all only one in ``every``, until
+    ``is_over``."""
     found = Found()
     faults = (fault for fault in faults_of(steps_of(workload, seed)) if not kinds or fault.kind in kinds)
     for number, fault in enumerate(faults):
@@ -218,7 +226,8 @@ def sweep(
 def sweep_in_a_row(
     workload: Workload, seed: int, *, every: int = 1, offset: int = 0, is_over: Callable[[], bool] = bool
 ) -> Found:
-    """Two faults in a row at each step; of all only one in ``every``, until ``is_over``. The power is lost at the end, too."""
+    """Two faults in a row at each step; of all only one in ``every``, until ``is_over``. The power
+    is lost at the end, too."""
     found = Found()
     for number, faults in enumerate(faults_in_a_row(steps_of(workload, seed))):
         if number % every == offset % every and len(found.problems) < PROBLEMS_MAX and not is_over():
@@ -231,8 +240,8 @@ def sweep_in_a_row(
 
 
 class Repair(NamedTuple):
-    """A process is killed at step ``number``, ``written`` bytes into it. The next one meets an EIO at its step ``first``, and
-    another one ``gap`` steps later."""
+    """A process is killed at step ``number``, ``written`` bytes into it. The next one meets an EIO
+    at its step ``first``, and another one ``gap`` steps later."""
 
     number: int
     written: int
@@ -241,7 +250,8 @@ class Repair(NamedTuple):
 
 
 def repairs_of(steps: list[Step], random: Random) -> Iterator[Repair]:
-    """A kill at every step that changes the disk, and several times the errors at steps drawn at random."""
+    """A kill at every step that changes the disk, and several times the errors at steps drawn at
+    random."""
     for number, written in kill_points(steps):
         if steps[number].changes:
             for _ in range(_REPAIRS):

@@ -1,8 +1,9 @@
 """What a workload asked of a log and what it was told, and whether a log found later keeps to that.
 
-Every attempt to append has values that no other has. It ends as acknowledged (with its first offset), refused (certainly not
-in the log), or unknown. A log keeps its word if its records are the attempts in their order, each whole: all that had to
-survive, each at its offset; none that was refused; and none behind one that is missing.
+Every attempt to append has values that no other has. It ends as acknowledged (with its first
+offset), refused (certainly not in the log), or unknown. A log keeps its word if its records are the
+attempts in their order, each whole: all that had to survive, each at its offset; none that was
+refused; and none behind one that is missing.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Attempt:
 
 @dataclass
 class TopicLedger:
-    """One topic of one partition, in one of its lives. ``there`` is what its creator and its deleter were told, if they were."""
+    """One topic of one partition, in one of its lives. ``there`` is what its creator and its
+    deleter were told, if they were."""
 
     name: str
     there: bool | None = None
@@ -56,7 +58,8 @@ class TopicLedger:
         return attempt
 
     def end_life(self) -> None:
-        """The topic was deleted: what producers hold may still be written, to the next topic of this name."""
+        """The topic was deleted: what producers hold may still be written, to the next topic of
+        this name."""
         self.attempts = [a for a in self.attempts if a.outcome == UNKNOWN and a.sender[2] != BY_APPEND]
 
     def acknowledged(self) -> dict[int, bytes]:
@@ -74,7 +77,8 @@ class TopicLedger:
         return self.name, self.there, self.delete_asked, self.create_asked, self.durable_end, starts, config, attempts
 
     def must_be_there(self, *, power_lost: bool) -> bool | None:
-        """None where nobody can know. Who got a record acknowledged knows, even if the creator died before it was told."""
+        """None where nobody can know. Who got a record acknowledged knows, even if the creator died
+        before it was told."""
         if self.there is None and not self.delete_asked and (self.durable_end if power_lost else self.written_end):
             return True
         return self.there
@@ -86,7 +90,8 @@ class TopicLedger:
 
 @dataclass
 class GroupLedger:
-    """What one group has committed of one topic. Whoever commits, commits more than was committed before."""
+    """What one group has committed of one topic. Whoever commits, commits more than was committed
+    before."""
 
     asked: set[int] = field(default_factory=set)
     written: int = 0  # the greatest that was acknowledged
@@ -97,7 +102,8 @@ class GroupLedger:
 
 
 class Ledger:
-    """All topics of a workload, and what groups have committed of them. A topic that is created again begins a new life."""
+    """All topics of a workload, and what groups have committed of them. A topic that is created
+    again begins a new life."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicLedger] = {}
@@ -196,7 +202,8 @@ def topic_problems(topic: TopicLedger, partition: Partition, power_lost: bool) -
 
 
 def _order_problems(topic: TopicLedger, earliest: int, values: list[bytes]) -> list[str]:
-    """Find the attempt of each value: whole, where it was acknowledged to be, and behind its sender's earlier ones."""
+    """Find the attempt of each value: whole, where it was acknowledged to be, and behind its
+    sender's earlier ones."""
     owners = {value: attempt for attempt in topic.attempts for value in attempt.values}
     latest_of: dict[Sender, int] = {}
     at = 0

@@ -1,4 +1,5 @@
-"""Whether a machine, after whatever happened to it, holds what the ledger says, repairs itself alone, and goes on."""
+"""Whether a machine, after whatever happened to it, holds what the ledger says, repairs itself
+alone, and goes on."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tests.simulation.ledger import ACKNOWLEDGED, UNKNOWN, GroupLedger, Ledger, 
 
 
 def problems(machine: Machine, ledger: Ledger, *, power_lost: bool) -> list[str]:
-    """Open the log with a new process and check all that is promised. The machine and the ledger are used up."""
+    """Open the log with a new process and check all that is promised. The machine and the ledger
+    are used up."""
     return _check(machine, ledger, power_lost, _goes_on, _stays)
 
 
@@ -41,7 +43,8 @@ def _check(machine: Machine, ledger: Ledger, power_lost: bool, *later: Callable[
 
 
 def _verified(log: Log, ledger: Ledger, power_lost: bool) -> list[Problem]:
-    """What ``verify`` finds. A directory may stay of a topic whose creation never returned, and that is lost."""
+    """What ``verify`` finds. A directory may stay of a topic whose creation never returned, and
+    that is lost."""
     unmade = {topic.name for topic in ledger.topics.values() if topic.must_be_there(power_lost=power_lost) is None}
     if not any(group.durable for group in ledger.groups.values()):
         unmade.add(OFFSETS_TOPIC)
@@ -57,7 +60,8 @@ def _is_log(machine: Machine) -> bool:
 
 
 def _goes_on(actor: Actor) -> list[str]:
-    """Topics can be made again, records appended, segments rolled, groups joined; and it is all there."""
+    """Topics can be made again, records appended, segments rolled, groups joined; and it is all
+    there."""
     ledger = actor.world.ledger
     for topic in ledger.topics.values():
         _settle(topic, actor.log)
@@ -78,7 +82,8 @@ def _goes_on(actor: Actor) -> list[str]:
 
 
 def _settle(topic: TopicLedger, log: Log) -> None:
-    """What the log holds is held from here on. What is unknown and not in it may still be adopted by the next append."""
+    """What the log holds is held from here on. What is unknown and not in it may still be adopted
+    by the next append."""
     unknown = [attempt for attempt in topic.attempts if attempt.outcome == UNKNOWN]
     topic.attempts.clear()
     topic.start_acknowledged = topic.start_asked = 0
@@ -96,8 +101,8 @@ def _settle(topic: TopicLedger, log: Log) -> None:
 
 
 def _settle_group(group: GroupLedger, name: str, topic: str, log: Log) -> None:
-    """What is committed, a commit that was cut off by a death with it; or the end of the log where the power has taken more:
-    others will have the offsets behind it."""
+    """What is committed, a commit that was cut off by a death with it; or the end of the log where
+    the power has taken more: others will have the offsets behind it."""
     log.manager.part(GroupAdmin).offsets.recover_last_commit(name, 1.0)
     found = log.manager.part(GroupAdmin).committed(name).get(TopicPartition(topic, 0))
     group.written = group.durable = 0 if found is None else min(found.offset, log.partition(topic, 0).latest_offset)

@@ -1,7 +1,7 @@
 """Operations that may meet, and what must hold whatever the order of their steps.
 
-Each runs in a process of its own that has the log open already. They meet on a topic with a few records, in every order with at
-most two preemptions, or in orders drawn at random, with kills.
+Each runs in a process of its own that has the log open already. They meet on a topic with a few
+records, in every order with at most two preemptions, or in orders drawn at random, with kills.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def run(
 ) -> list[str]:
     """Run the operations together, ``strategy`` choosing the order. What is wrong afterwards.
 
-    Each in a process of its own, or all ``as_threads`` of one. ``checked`` notes what was found right, to be passed over when
-    another order leads there too.
+    Each in a process of its own, or all ``as_threads`` of one. ``checked`` notes what was found
+    right, to be passed over when another order leads there too.
     """
     world = World(stage(seed).machine.copy())
     world.ledger = stage(seed).ledger.copy()
@@ -161,7 +161,8 @@ def killer(schedule: Schedule, at: int, random: Random) -> Callable[[Process, St
 
 
 def _may_be(error: BaseException) -> bool:
-    """What a process may be told when another one deletes the topic, or the records, that it is at."""
+    """What a process may be told when another one deletes the topic, or the records, that it is
+    at."""
     return isinstance(error, TopicNotFound | OffsetOutOfRange | TopicExists) or (
         isinstance(error, NotAppended | OutcomeUnknown) and isinstance(error.__cause__, TopicNotFound)
     )
@@ -206,7 +207,8 @@ def lengthened(text: str) -> list[int]:
 
 
 def at_random(seed: int, runs: int) -> Found:
-    """Three or four operations in orders drawn at random, or by priorities; in half of the runs one process is killed."""
+    """Three or four operations in orders drawn at random, or by priorities; in half of the runs one
+    process is killed."""
     found = Found()
     for number in range(runs):
         random = Random(f"{seed} {number}")

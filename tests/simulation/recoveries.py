@@ -1,4 +1,5 @@
-"""Disasters during the repair of a disaster: power that fails again, a kill, or a refusal, at any step of a recovery.
+"""Disasters during the repair of a disaster: power that fails again, a kill, or a refusal, at any
+step of a recovery.
 
 Whatever interrupts it, the next recovery must come to the same log, byte for byte.
 """
@@ -33,7 +34,8 @@ def recover(machine: Machine) -> None:
 
 
 def settled(machine: Machine) -> dict[str, bytes | None]:
-    """The segments after a recovery, and a maintenance: it removes what the system refused to remove of a deleted topic."""
+    """The segments after a recovery, and a maintenance: it removes what the system refused to
+    remove of a deleted topic."""
     recover(machine)
     with machine.process().open_log(ROOT) as log:
         assert log.maintain().failures == []
@@ -41,7 +43,8 @@ def settled(machine: Machine) -> dict[str, bytes | None]:
 
 
 def segments_of(machine: Machine) -> dict[str, bytes | None]:
-    """Every segment but those that lie wholly before the log start, which may be removed now or by the next recovery."""
+    """Every segment but those that lie wholly before the log start, which may be removed now or by
+    the next recovery."""
     contents = machine.disk.contents()
     found = {path: data for path, data in contents.items() if path.endswith(".log")}
     for path in sorted(found):
@@ -58,7 +61,8 @@ def base_of(path: str) -> int:
 
 
 def images_of(workload: Workload, seed: int, count: int) -> list[tuple[Machine, Ledger]]:
-    """Machines that lost their power somewhere in the workload, drawn at random, each with what was promised."""
+    """Machines that lost their power somewhere in the workload, drawn at random, each with what was
+    promised."""
     random = Random(seed)
     found: list[tuple[Machine, Ledger]] = []
     world = World(Machine(seed))
@@ -82,7 +86,8 @@ def images_of(workload: Workload, seed: int, count: int) -> list[tuple[Machine, 
 def interrupted_recoveries(
     workload: Workload, seed: int, count: int, *, depth: int = 2, is_over: Callable[[], bool] = bool
 ) -> Found:
-    """Each of ``count`` machines recovers, and is interrupted, up to ``depth`` times, at steps drawn at random."""
+    """Each of ``count`` machines recovers, and is interrupted, up to ``depth`` times, at steps
+    drawn at random."""
     found = Found()
     random = Random(seed)
     for number, (machine, ledger) in enumerate(images_of(workload, seed, count)):
@@ -101,8 +106,8 @@ def interrupted_recoveries(
 
 
 def killed_recoveries_verified(workload: Workload, seed: int, count: int) -> Found:
-    """Each of ``count`` machines recovers and is killed, at every step. ``verify`` must name no small file that the next
-    writer makes again.
+    """Each of ``count`` machines recovers and is killed, at every step. ``verify`` must name no
+    small file that the next writer makes again.
     """
     found = Found()
     for number, (machine, _) in enumerate(images_of(workload, seed, count)):

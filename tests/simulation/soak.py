@@ -1,4 +1,5 @@
-"""The simulated machine by the hour: parts of ``scripts/soak``. Workloads are drawn; a failure names the seed that draws it."""
+"""The simulated machine by the hour: parts of ``scripts/soak``. Workloads are drawn; a failure
+names the seed that draws it."""
 
 from __future__ import annotations
 
@@ -83,13 +84,15 @@ def kills(seconds: float, seed: int, directory: Path) -> Outcome:
 
 
 def kills_and_power(seconds: float, seed: int, directory: Path) -> Outcome:
-    """Kills at the steps of drawn workloads, and losses of power while others go on with what was left."""
+    """Kills at the steps of drawn workloads, and losses of power while others go on with what was
+    left."""
     found = _until(seconds, seed, lambda seed, _: kills_then_power_cuts(drawn(seed), seed, kills=10))
     return Outcome({"kills": found.crashes, "different crash images": found.images}, found.problems)
 
 
 def faults(seconds: float, seed: int, directory: Path) -> Outcome:
-    """Refusals, failed syncs and exceptions at the steps of drawn workloads; two in a row; and during repairs after kills."""
+    """Refusals, failed syncs and exceptions at the steps of drawn workloads; two in a row; and
+    during repairs after kills."""
 
     def once(seed: int, is_over: Callable[[], bool]) -> Found:
         if seed % 3 == 0:
@@ -118,7 +121,8 @@ def syscalls(seconds: float, seed: int, directory: Path) -> Outcome:
 
 
 def transactions(seconds: float, seed: int, directory: Path) -> Outcome:
-    """Every crash, loss of power, fault and schedule of transactions, in parts in an order that the seed draws.
+    """Every crash, loss of power, fault and schedule of transactions, in parts in an order that the
+    seed draws.
 
     If there is time left after all of them, with the next seed.
     """
@@ -173,7 +177,8 @@ def recoveries(seconds: float, seed: int, directory: Path) -> Outcome:
 
 
 def schedules(seconds: float, seed: int, directory: Path) -> Outcome:
-    """All orders with two preemptions of pairs of operations, as many pairs as there is time for."""
+    """All orders with two preemptions of pairs of operations, as many pairs as there is time
+    for."""
     finished = 0
 
     def once(seed: int, is_over: Callable[[], bool]) -> Found:
@@ -191,7 +196,8 @@ def schedules(seconds: float, seed: int, directory: Path) -> Outcome:
 
 
 def cleaner_schedules(seconds: float, seed: int, directory: Path) -> Outcome:
-    """All orders with two preemptions of compaction, or retention, and another program; as many races as there is time for."""
+    """All orders with two preemptions of compaction, or retention, and another program; as many
+    races as there is time for."""
     finished = parts = 0
     left: list[str] = []
 

@@ -1,7 +1,8 @@
-"""The same workloads on the real filesystem, where one call of the operating system fails, once or from then on.
+"""The same workloads on the real filesystem, where one call of the operating system fails, once or
+from then on.
 
-Below what the simulated machine has: the translation of errors, writes that were short, descriptors that must not leak. Whatever
-``pylog.storage`` calls of ``os`` and ``fcntl`` goes through here.
+Below what the simulated machine has: the translation of errors, writes that were short, descriptors
+that must not leak. Whatever ``pylog.storage`` calls of ``os`` and ``fcntl`` goes through here.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Refusal(NamedTuple):
 
 
 class Calls:
-    """Stands for ``os`` and ``fcntl`` in the modules of ``pylog.storage``. Notes the calls, and refuses."""
+    """Stands for ``os`` and ``fcntl`` in the modules of ``pylog.storage``. Notes the calls, and
+    refuses."""
 
     def __init__(self, refusal: Refusal | None = None) -> None:
         self.refusal = refusal

@@ -1,4 +1,5 @@
-"""A kill, or a loss of power, at each step of a backup leaves the earlier copy or the new one, and nothing in the way."""
+"""A kill, or a loss of power, at each step of a backup leaves the earlier copy or the new one, and
+nothing in the way."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Compaction and retention keep their promises whatever the order of their steps and another program's.
+"""Compaction and retention keep their promises whatever the order of their steps and another
+program's.
 
-Here all orders with one preemption, and some of those with two, others with each seed; ``scripts/soak cleaner-schedules`` tries
-all, and ``python -m tests.simulation.cleaner_schedules`` those of some races.
+Here all orders with one preemption, and some of those with two, others with each seed;
+``scripts/soak cleaner-schedules`` tries all, and ``python -m tests.simulation.cleaner_schedules``
+those of some races.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ OF_THREE = {"consumed_and_join_and_commit"}
 """Programs: there are many more orders, for the engines' run alone."""
 
 ORDERS_MIN = {"consumed_and_death": 2}
-"""A program that dies at its first step meets nothing: then there are two orders. Every other race has at least 20."""
+"""A program that dies at its first step meets nothing: then there are two orders. Every other race
+has at least 20."""
 
 RACES = [
     pytest.param(start, id=name, marks=[pytest.mark.engine] if name in OF_THREE else [])

@@ -1,4 +1,5 @@
-"""A compaction of three segments keeps its promises after a kill, or a loss of power, at each of its steps."""
+"""A compaction of three segments keeps its promises after a kill, or a loss of power, at each of
+its steps."""
 
 from __future__ import annotations
 

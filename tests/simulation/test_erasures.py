@@ -1,4 +1,5 @@
-"""An erasure keeps its promises after a kill, or a loss of power, at each of its steps, and in any order with others."""
+"""An erasure keeps its promises after a kill, or a loss of power, at each of its steps, and in any
+order with others."""
 
 from __future__ import annotations
 

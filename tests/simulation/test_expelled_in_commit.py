@@ -1,4 +1,5 @@
-"""A member commits records and offsets in a transaction while another one expels it and continues: in every order."""
+"""A member commits records and offsets in a transaction while another one expels it and continues:
+in every order."""
 
 from __future__ import annotations
 

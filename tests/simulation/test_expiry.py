@@ -1,4 +1,5 @@
-"""The expiry of a transactional id: killed, or without power, at each step; and against producers of the id in all orders.
+"""The expiry of a transactional id: killed, or without power, at each step; and against producers
+of the id in all orders.
 
 Nothing that was committed is lost or torn, and a producer that was fenced commits nothing.
 """
@@ -132,7 +133,8 @@ def two_expire(strategy: Strategy) -> list[str]:
 
 
 def a_zombie_commits(strategy: Strategy) -> list[str]:
-    """A producer was stopped in a transaction, and another took over and died. It goes on while the id expires."""
+    """A producer was stopped in a transaction, and another took over and died. It goes on while the
+    id expires."""
     machine = Machine(0)
     (first, log), third = opened(machine), machine.process()
     log.create_topic("data")

@@ -1,4 +1,5 @@
-"""After a sync that failed nothing is acknowledged that the medium does not have, whichever file it was and whatever it left."""
+"""After a sync that failed nothing is acknowledged that the medium does not have, whichever file it
+was and whatever it left."""
 
 from __future__ import annotations
 

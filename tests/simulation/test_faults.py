@@ -1,4 +1,5 @@
-"""Whatever the system refuses, and wherever an exception strikes: nobody is told what is not so, and nothing stays locked.
+"""Whatever the system refuses, and wherever an exception strikes: nobody is told what is not so,
+and nothing stays locked.
 
 Here a share of all faults, another with each seed; ``scripts/soak`` tries them all.
 """
@@ -56,7 +57,8 @@ def test_two_steps_in_a_row_that_fail_leave_no_lie(workload: Workload, seed: int
 
 @every_workload
 def test_two_errors_while_a_killed_writers_log_is_repaired_leave_no_lie(workload: Workload, seed: int) -> None:
-    """A kill at every step that changes the disk: the next writer comes to a whole log, however often it has to begin."""
+    """A kill at every step that changes the disk: the next writer comes to a whole log, however
+    often it has to begin."""
     found = sweep_of_repairs(workload, seed, every=SHARE_OF_REPAIRS, offset=seed)
     assert found.problems == []
     assert found.crashes > 10

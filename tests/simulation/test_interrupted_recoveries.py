@@ -1,7 +1,9 @@
-"""Repairs within one boot that errors cut short, any number of times: the next writer leaves a log that is whole.
+"""Repairs within one boot that errors cut short, any number of times: the next writer leaves a log
+that is whole.
 
-After a loss of power the slots are of another boot, so every writer recovers until one has finished: ``test_recoveries.py``.
-Within one boot the slots look right to the next writer, which must be told that a recovery is unfinished.
+After a loss of power the slots are of another boot, so every writer recovers until one has
+finished: ``test_recoveries.py``. Within one boot the slots look right to the next writer, which
+must be told that a recovery is unfinished.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ def record(number: int) -> ProducerRecord:
 
 
 def two_segments() -> Machine:
-    """Offsets 0 to 2 in a closed segment, of which 0 and 1 are durable; 3 and 4 in the active one."""
+    """Offsets 0 to 2 in a closed segment, of which 0 and 1 are durable; 3 and 4 in the active
+    one."""
     machine = Machine()
     with machine.process().open_log(ROOT) as log:
         log.create_topic("t", segment_bytes=1024, index_interval_bytes=64)
@@ -61,7 +64,8 @@ def with_a_dead_writers_tail(*, whole: bool) -> Machine:
 
 
 def with_a_wrong_index() -> Machine:
-    """The same without a tail. The active segment's index leads into a batch, so that a writer recovers of its own accord."""
+    """The same without a tail. The active segment's index leads into a batch, so that a writer
+    recovers of its own accord."""
     machine = two_segments()
     spoil_index(machine)
     return machine
@@ -74,7 +78,8 @@ def spoil_index(machine: Machine) -> None:
 
 
 def append_while(machine: Machine, failing: set[int], attempts: int) -> tuple[Log, int]:
-    """A new writer that tries to append, while these steps of it are refused; it, and how many steps it took."""
+    """A new writer that tries to append, while these steps of it are refused; it, and how many
+    steps it took."""
     log = machine.process().open_log(ROOT)
     partition = log.partition("t", 0)
     taken = -1
@@ -106,7 +111,8 @@ def assert_whole_and_goes_on(log: Log) -> None:
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_dead_writers_tail_is_repaired_after_two_errors_at_any_steps(whole: bool, seed: int) -> None:
-    """The first left the segment ahead of what was published, so the next attempt recovered, and the second cut that short."""
+    """The first left the segment ahead of what was published, so the next attempt recovered, and
+    the second cut that short."""
     left = with_a_dead_writers_tail(whole=whole)
     random, first, steps = Random(seed), 0, 1
     while first < steps:
@@ -122,7 +128,8 @@ def test_a_dead_writers_tail_is_repaired_after_two_errors_at_any_steps(whole: bo
 
 @pytest.mark.one_in(8)
 def test_a_recovery_within_one_boot_that_is_cut_short_at_any_step_is_finished_by_the_next_writer() -> None:
-    """It left the epoch checkpoint ahead of the log, and a closed segment's time index without entries, for ever."""
+    """It left the epoch checkpoint ahead of the log, and a closed segment's time index without
+    entries, for ever."""
     _, steps = append_while(with_a_wrong_index(), set(), 1)
     assert steps > 100
     for step in range(steps):
@@ -163,7 +170,8 @@ def resumed_at(log: Log) -> int | None:
 def test_a_group_stays_where_it_is_when_the_power_is_lost_after_a_recovery_was_cut_short(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The epoch that the recovery had begun, and nobody wrote under, made all records since look lost."""
+    """The epoch that the recovery had begun, and nobody wrote under, made all records since look
+    lost."""
     _, steps = append_while(with_a_wrong_index(), set(), 1)
     for step in range(0, steps, 4):
         machine = with_a_wrong_index()
@@ -178,7 +186,8 @@ def test_a_group_stays_where_it_is_when_the_power_is_lost_after_a_recovery_was_c
 
 
 def test_an_epoch_that_nobody_wrote_under_is_dropped_by_the_next_recovery() -> None:
-    """Of a log on which an earlier version was cut short: batches decide which epochs there were."""
+    """Of a log on which an earlier version was cut short: batches decide which epochs there
+    were."""
     machine = two_segments()
     process = machine.process()
     log = process.open_log(ROOT)
@@ -209,7 +218,8 @@ def test_a_closed_segments_indexes_stay_whole_if_its_copy_after_a_failed_sync_is
 
 
 def steps_after_a_failed_sync(machine: Machine, failing: int) -> int:
-    """How many steps a process takes after a sync of the closed segment was refused; one of them is refused, too."""
+    """How many steps a process takes after a sync of the closed segment was refused; one of them is
+    refused, too."""
     partition = machine.process().open_log(ROOT).partition("t", 0)
     taken = -1
 

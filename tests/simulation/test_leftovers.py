@@ -1,4 +1,5 @@
-"""What a crash leaves beside the segments, found on simulated machines: each of these once misled whoever came later."""
+"""What a crash leaves beside the segments, found on simulated machines: each of these once misled
+whoever came later."""
 
 from __future__ import annotations
 
@@ -139,7 +140,8 @@ def test_a_deletion_cut_off_at_any_step_is_finished_by_the_next_to_open() -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("again", ["create", "delete", "open"])
 def test_a_deletion_cut_off_at_any_step_leaves_no_directory_that_nothing_sweeps(again: str) -> None:
-    """Whatever another process does next, which has the log open already: no records are left to be moved aside."""
+    """Whatever another process does next, which has the log open already: no records are left to be
+    moved aside."""
     killed, steps = True, 0
     while killed:
         machine = Machine()
@@ -244,7 +246,8 @@ def test_a_deletion_whose_file_is_damaged_is_left_as_it_is(caplog: pytest.LogCap
 
 
 def test_a_snapshot_of_the_end_that_is_an_older_one_does_not_hide_what_a_producer_sent() -> None:
-    """A loss of power gave it the blocks of a file that was removed: whole, of the right size, and of another offset."""
+    """A loss of power gave it the blocks of a file that was removed: whole, of the right size, and
+    of another offset."""
     machine = Machine()
     log = open_log(machine)
     partition = topic_of(log, "t")
@@ -285,7 +288,8 @@ def test_a_seal_of_an_earlier_segment_is_gone_for_good_when_the_segment_is_close
 
 
 def test_after_a_deletion_that_failed_the_topic_is_gone_for_all_processes_or_none_is_told_so() -> None:
-    """The disk was full when its deleter gave the catalog a new time: the catalog has the time of the change before."""
+    """The disk was full when its deleter gave the catalog a new time: the catalog has the time of
+    the change before."""
     machine = Machine()
     deleter = open_log(machine)
     topic_of(deleter, "t")

@@ -1,4 +1,5 @@
-"""Maintenance that compacts pylog's own topics, killed or without power at each of its steps: nothing decided is lost."""
+"""Maintenance that compacts pylog's own topics, killed or without power at each of its steps:
+nothing decided is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What holds when two operations meet, in every order of their steps; here with one preemption, and others at random.
+"""What holds when two operations meet, in every order of their steps; here with one preemption, and
+others at random.
 
 ``scripts/soak`` tries all orders with two, and more at random.
 """
@@ -25,7 +26,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.one_in(16)]
 
 @pytest.mark.parametrize("first", OPERATIONS)
 def test_two_operations_meet_in_every_order_with_one_preemption(first: str, seed: int) -> None:
-    """After a loss of power, or without: each run has half of the pairs in one of the two, another seed the rest."""
+    """After a loss of power, or without: each run has half of the pairs in one of the two, another
+    seed the rest."""
     for number, pair in enumerate(PAIRS):
         if pair[0] == first and (number + seed // 2) % 2 == 0:
             found = systematically(pair, preemptions=1, rebooted=seed % 2 == 0)

@@ -1,7 +1,8 @@
-"""Whatever call of the operating system fails, on the real filesystem: a typed error, nothing lost, no file left open.
+"""Whatever call of the operating system fails, on the real filesystem: a typed error, nothing lost,
+no file left open.
 
-Here a share of all calls and errors, another with each seed, and a larger one in ``scripts/test --engines``;
-``scripts/soak`` has the rest.
+Here a share of all calls and errors, another with each seed, and a larger one in ``scripts/test
+--engines``; ``scripts/soak`` has the rest.
 """
 
 from __future__ import annotations

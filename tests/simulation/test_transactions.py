@@ -1,4 +1,5 @@
-"""All of a transaction's records and offsets are visible, or none: to every reader, after every crash, every fault, in any order.
+"""All of a transaction's records and offsets are visible, or none: to every reader, after every
+crash, every fault, in any order.
 
 Here a share of them, another with each seed; ``scripts/soak transactions-simulated`` tries all.
 """
@@ -50,21 +51,24 @@ def test_a_transaction_is_whole_or_absent_in_every_order_of_steps(programs: Prog
 
 
 def test_a_transaction_is_whole_or_absent_if_another_producer_takes_over_at_any_step(seed: int) -> None:
-    """The first one goes on, or is dead; the second one commits a transaction, or dies after the take-over."""
+    """The first one goes on, or is dead; the second one commits a transaction, or dies after the
+    take-over."""
     found = take_overs(seed, every=12, share=seed)
     assert found.problems == []
     assert found.crashes > 30
 
 
 def test_a_transaction_is_whole_or_absent_if_its_owner_stands_still_beyond_its_timeout_at_any_step(seed: int) -> None:
-    """A process with permission to write reads, and may end it; another producer commits. Then the first one goes on."""
+    """A process with permission to write reads, and may end it; another producer commits. Then the
+    first one goes on."""
     found = stalls(seed, every=6, share=seed)
     assert found.problems == []
     assert found.crashes > 10
 
 
 def test_an_owner_stands_still_in_every_part_of_a_commit_and_its_decision_is_what_counts(seed: int) -> None:
-    """Before the decision's record is in the table, it is aborted meanwhile; after that it is committed."""
+    """Before the decision's record is in the table, it is aborted meanwhile; after that it is
+    committed."""
     steps = [(step.name, step.path.removeprefix(ROOT)) for step in stall(seed, NEVER).steps]
     data, table = "/00000000000000000000.log", "/__transaction_state-0/00000000000000000000.log"
     written = ["/t-0" + data, "/t-1" + data, "/t-2" + data, "/__consumer_offsets-0" + data]

@@ -1,4 +1,5 @@
-"""What another process has made, and died before it synced it, is durable once a record in it is acknowledged so."""
+"""What another process has made, and died before it synced it, is durable once a record in it is
+acknowledged so."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def all_lost(machine: Machine) -> Machine:
 
 
 def killed_at(number: int, work: str) -> Machine | None:
-    """A machine on which whoever made the log, or did ``work`` to it, was killed at a step; None if it took fewer."""
+    """A machine on which whoever made the log, or did ``work`` to it, was killed at a step; None if
+    it took fewer."""
     machine = Machine()
     if work != "create":
         open_log(machine).create_topic("t")
@@ -53,7 +55,8 @@ def killed_at(number: int, work: str) -> Machine | None:
 
 
 def is_durable(machine: Machine, number: int) -> bool:
-    """Whether a record acknowledged as durable in this partition is there after the power takes all it may."""
+    """Whether a record acknowledged as durable in this partition is there after the power takes all
+    it may."""
     with open_log(machine) as log:
         try:
             partition = log.partition("t", number)
@@ -94,7 +97,8 @@ def test_a_topic_that_is_there_already_is_durable_when_a_second_creation_returns
 
 
 def kill_before_it_is_durable(machine: Machine, change: Callable[[], object]) -> None:
-    """Kill the process that makes the change to a topic when others see it, and no loss of power would leave it."""
+    """Kill the process that makes the change to a topic when others see it, and no loss of power
+    would leave it."""
 
     def kill(process: Process, step: Step) -> None:
         if step.name == "sync_directory" and step.path.endswith("topics"):
@@ -147,7 +151,8 @@ def test_who_is_told_that_a_topic_is_gone_finds_it_gone_after_a_loss_of_power() 
 
 
 def test_a_topic_created_anew_while_another_looks_at_it_is_durable_when_that_returns() -> None:
-    """Described as it is, and made durable then: between the two, the other order has room for a third process."""
+    """Described as it is, and made durable then: between the two, the other order has room for a
+    third process."""
     machine = Machine()
     first = open_log(machine)
     first.create_topic("t")

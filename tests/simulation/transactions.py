@@ -1,8 +1,10 @@
-"""Transactions on the simulated machine: applications, workloads, and crashes and faults at each of their steps.
+"""Transactions on the simulated machine: applications, workloads, and crashes and faults at each of
+their steps.
 
-A transaction writes to three partitions of ``t``, and commits an offset of a consumer group. Each has a source partition of
-its own, so that no commit supersedes another; the offset's metadata is the name of the transaction. The ledger keeps what its
-producer was told. ``transactions_oracle.wrong`` says what is wrong afterwards.
+A transaction writes to three partitions of ``t``, and commits an offset of a consumer group. Each
+has a source partition of its own, so that no commit supersedes another; the offset's metadata is
+the name of the transaction. The ledger keeps what its producer was told.
+``transactions_oracle.wrong`` says what is wrong afterwards.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ def stage(seed: int, *, tear_writes: bool = False) -> Machine:
 
 
 class Application:
-    """A process with a transactional producer. It goes on after every error as the documentation says."""
+    """A process with a transactional producer. It goes on after every error as the documentation
+    says."""
 
     def __init__(
         self,
@@ -76,7 +79,8 @@ class Application:
         *,
         timeout_ms: int = FOREVER_MS,
     ) -> None:
-        """It commits offsets of these groups, in this order. In ``m`` it is a member; for others it commits from outside."""
+        """It commits offsets of these groups, in this order. In ``m`` it is a member; for others it
+        commits from outside."""
         self.process = machine.process()
         self.ledger = ledger
         self._id = transactional_id
@@ -105,7 +109,8 @@ class Application:
     def transaction(
         self, name: str, *, aborts: bool = False, rounds: int = 1, partitions: int = 3, offsets: bool = True
     ) -> None:
-        """Records to every partition, and an offset. In several rounds, each time they are written at once."""
+        """Records to every partition, and an offset. In several rounds, each time they are written
+        at once."""
 
         def work() -> None:
             transaction = self.ledger.transactions[name] = Transaction(name)
@@ -159,7 +164,8 @@ class Application:
             producer.commit_transaction()
 
     def _give_up(self) -> None:
-        """After an error that the documentation has no answer for: another producer, in the same process."""
+        """After an error that the documentation has no answer for: another producer, in the same
+        process."""
         producer, self._producer = self._producer, None
         if producer is not None:
             self._attempt(producer.close)
@@ -197,7 +203,8 @@ def three_in_a_row(machine: Machine, ledger: Ledger) -> None:
 
 
 def one_after_another_dies(machine: Machine, ledger: Ledger) -> None:
-    """A second producer with the same id takes over in the middle of a transaction; the first one goes on, and is fenced."""
+    """A second producer with the same id takes over in the middle of a transaction; the first one
+    goes on, and is fenced."""
     a, b = Application(machine, ledger, "a"), Application(machine, ledger, "a")
     a.transaction("T1")
     b.transaction("T2")

@@ -20,7 +20,8 @@ def for_every_crash(
     is_over: Callable[[], bool] = bool,
     **options: int,
 ) -> Found:
-    """A crash before every step that changes the disk, or before one in ``every``. Equal machines are checked once."""
+    """A crash before every step that changes the disk, or before one in ``every``. Equal machines
+    are checked once."""
     found, number = Found(), 0
     machine, ledger = stage(seed, tear_writes=for_every is for_every_kill).copy(), Ledger()
     checked: set[int] = set()
@@ -47,7 +48,8 @@ def for_every_crash(
 def sweep(
     workload: Workload, seed: int, *, every: int = 1, share: int | None = None, is_over: Callable[[], bool] = bool
 ) -> Found:
-    """Every fault at every step, or one in ``every``. Not those with which a disk takes back what it has given."""
+    """Every fault at every step, or one in ``every``. Not those with which a disk takes back what
+    it has given."""
     found = Found()
     faults = [fault for fault in faults_of(steps_of(workload, seed)) if fault.kind != "lost"]
     for fault in faults[(seed if share is None else share) % every :: every]:

@@ -1,8 +1,9 @@
-"""Whether every transaction is visible as a whole, or not at all: to every reader, after a repair, and without power.
+"""Whether every transaction is visible as a whole, or not at all: to every reader, after a repair,
+and without power.
 
-``wrong`` opens the log with new processes, after all others have died: first with one that may not write, then with one that
-may, then with one that may not. It goes on with appends, a commit and a transaction. It looks at the machine as a loss of power
-leaves it, before that and after it.
+``wrong`` opens the log with new processes, after all others have died: first with one that may not
+write, then with one that may, then with one that may not. It goes on with appends, a commit and a
+transaction. It looks at the machine as a loss of power leaves it, before that and after it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Blocked(Exception):
 
 
 def visible(log: Log, *, live: bool = False) -> Seen:
-    """All values that ``read_committed`` sees, by partition, and the committed offsets by their metadata.
+    """All values that ``read_committed`` sees, by partition, and the committed offsets by their
+    metadata.
 
     ``Blocked``, unless an owner may be ``live``.
     """
@@ -74,7 +76,8 @@ def _offsets(log: Log, *, live: bool) -> list[str]:
 
 
 def torn(found: Seen, ledger: Ledger) -> Iterator[str]:
-    """Transactions of which only some records are visible, or against what was told, and values twice."""
+    """Transactions of which only some records are visible, or against what was told, and values
+    twice."""
     everything = [value for values in found.values() for value in values]
     yield from (f"{value!r} is there twice" for value in set(everything) if everything.count(value) > 1)
     for transaction in ledger.transactions.values():
@@ -116,7 +119,8 @@ def _without_power(machine: Machine, ledger: Ledger, before: Seen) -> Iterator[s
     with rebooted.process().open_log(ROOT, read_only=True) as log:
         left = visible(log)
     yield from (f"then without power: {text}" for text in torn(left, ledger))
-    # One batch is visible before its sync, as any batch is. All others that a reader was shown must stay.
+    # One batch is visible before its sync, as any batch is. All others that a reader was shown must
+    # stay.
     whole = [each for each in ledger.transactions.values() if len(each.values) > 1 and _shows(before, each)]
     yield from (f"then without power: {each.name} is gone" for each in whole if not _shows(left, each))
 
@@ -169,12 +173,14 @@ def _a_successor_is_wrong(log: Log, before: Seen) -> Iterator[str]:
 
 
 def _was_taken_in(values: list[str], before: list[str], ledger: Ledger) -> bool:
-    """Whether the next writer has only published the one batch of a transaction, whose writer died before it did."""
+    """Whether the next writer has only published the one batch of a transaction, whose writer died
+    before it did."""
     return any(values == before + each.values for each in ledger.transactions.values() if each.told is Told.NOTHING)
 
 
 def kill_all(machine: Machine) -> list[str]:
-    """Let all processes die. Returns the locks that are still held, but for those of living owners."""
+    """Let all processes die. Returns the locks that are still held, but for those of living
+    owners."""
     names = {machine.disk.look(path).number: path for path in machine.disk.contents()}  # type: ignore[union-attr]
     held = [names.get(number, "") for number in machine.locks]
     for process in machine.processes:

@@ -1,16 +1,21 @@
-"""Programs on the simulated machine, of which at least one has transactions: in every order with two preemptions.
+"""Programs on the simulated machine, of which at least one has transactions: in every order with
+two preemptions.
 
-Of equivalent schedules only one is tried. Two steps depend on each other if they reach the same file, or the same name in a
-directory, and one of them changes it; an attempt to take a lock, and a sync, count as changes. A release of a lock is no step: so
-all steps of its holder depend on an attempt to take it.
+Of equivalent schedules only one is tried. Two steps depend on each other if they reach the same
+file, or the same name in a directory, and one of them changes it; an attempt to take a lock, and a
+sync, count as changes. A release of a lock is no step: so all steps of its holder depend on an
+attempt to take it.
 
-- A program is interrupted only before a step that depends on some step of the other program. Interrupted before another one, it
-  takes that step later, with the same effect, than if it is interrupted before its next step.
-- For the same reason the second interruption lets the first program go on only after another one has taken a step on which that
-  one depends that the first interruption delayed. Else the schedule in which the first interruption came later is the same.
+- A program is interrupted only before a step that depends on some step of the other program.
+  Interrupted before another one, it takes that step later, with the same effect, than if it is
+  interrupted before its next step.
+- For the same reason the second interruption lets the first program go on only after another one
+  has taken a step on which that one depends that the first interruption delayed. Else the schedule
+  in which the first interruption came later is the same.
 
-What programs depend on is learned from the runs themselves; if one shows more than was known, all are run again. A machine is
-checked once: not again if the same bytes are there, the same of them are durable, and the same was told.
+What programs depend on is learned from the runs themselves; if one shows more than was known, all
+are run again. A machine is checked once: not again if the same bytes are there, the same of them
+are durable, and the same was told.
 """
 
 from __future__ import annotations
@@ -38,7 +43,8 @@ Programs = Callable[[Machine, Any], list[tuple[Process, Work]]]
 
 
 class Reader:
-    """Reads everything twice. What the first look has shown of a transaction, the second one shows all of."""
+    """Reads everything twice. What the first look has shown of a transaction, the second one shows
+    all of."""
 
     def __init__(self, machine: Machine, ledger: Ledger, *, read_only: bool) -> None:
         self.process = machine.process()
@@ -80,7 +86,8 @@ def of_one_group(machine: Machine, ledger: Ledger) -> list[tuple[Process, Work]]
 
 
 def of_two_groups(machine: Machine, ledger: Ledger) -> list[tuple[Process, Work]]:
-    """Both commit offsets of both groups, which are in one partition of the offsets topic, and send them in different order."""
+    """Both commit offsets of both groups, which are in one partition of the offsets topic, and send
+    them in different order."""
     return _two(machine, ledger, "gh", "hg")
 
 
@@ -146,7 +153,8 @@ _CHANGES = frozenset({"pwrite", "truncate", "sync", "lock", "create", "mkdir", "
 
 @cache
 def reached(name: str, path: str) -> dict[str, bool]:
-    """What a step reaches, and whether it changes it. A rename may change any name in its directory."""
+    """What a step reaches, and whether it changes it. A rename may change any name in its
+    directory."""
     above = path.rpartition("/")[0]
     found = {f"{above}/*" if path.endswith(".owner") else path: name in _CHANGES}  # owners draw their names
     if name in _BY_NAME or name == "replace":
@@ -159,7 +167,8 @@ def reached(name: str, path: str) -> dict[str, bool]:
 
 
 class Dependences:
-    """What each program was seen to reach, and to change; and which of its steps are known to depend on the other one."""
+    """What each program was seen to reach, and to change; and which of its steps are known to
+    depend on the other one."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[int, str, str]] = set()
@@ -206,7 +215,8 @@ class Taken(NamedTuple):
     held: tuple[str, ...]
 
     def depends_on(self, other: Taken) -> bool:
-        """Whether the order of the two matters. A release of a lock is no step: so its holder depends on who tries it."""
+        """Whether the order of the two matters. A release of a lock is no step: so its holder
+        depends on who tries it."""
         if other.name == "lock" and other.path in self.held:
             return True
         mine, others = reached(self.name, self.path), reached(other.name, other.path)
@@ -216,8 +226,8 @@ class Taken(NamedTuple):
 class Delay(NamedTuple):
     """A step of ``program`` that was delayed by a preemption: as positions of the trace.
 
-    Before ``matters_from`` the others have done nothing on which the step depends. After ``gone_on`` the
-    program has taken its next step, and they have done nothing of the kind before.
+    Before ``matters_from`` the others have done nothing on which the step depends. After
+    ``gone_on`` the program has taken its next step, and they have done nothing of the kind before.
     """
 
     program: int
@@ -225,12 +235,14 @@ class Delay(NamedTuple):
     gone_on: int
 
     def is_in_vain(self, position: int, other: int, is_preemption: bool) -> bool:
-        """Whether a preemption of the program at its next step, and the choice of ``other`` here, give the same schedule."""
+        """Whether a preemption of the program at its next step, and the choice of ``other`` here,
+        give the same schedule."""
         return position > self.gone_on or (other == self.program and position - is_preemption < self.matters_from)
 
 
 class Preemptible(Schedule):
-    """Lets the other program go first only before a step that depends on it, or while this one has a lock of both."""
+    """Lets the other program go first only before a step that depends on it, or while this one has
+    a lock of both."""
 
     def __init__(self, machine: Machine, strategy: Strategy, dependences: Dependences) -> None:
         super().__init__(machine, strategy)
@@ -287,9 +299,11 @@ class Exploration:
         self._dependences = Dependences()
 
     def explore(self, takes: Callable[[int, int], bool], preemptions: int = 2) -> Found:
-        """All schedules with so many preemptions of which ``takes(level, number)`` takes each point of a preemption.
+        """All schedules with so many preemptions of which ``takes(level, number)`` takes each point
+        of a preemption.
 
-        The level is that of the first preemption, or of the second. All again if another dependence was seen meanwhile.
+        The level is that of the first preemption, or of the second. All again if another dependence
+        was seen meanwhile.
         """
         while True:
             found = Found()
@@ -350,7 +364,8 @@ class Exploration:
 
 
 def a_share(seed: int, *shares: float) -> Callable[[int, int], bool]:
-    """Takes these shares of the points on each level, one in every so many; the seed says where it begins."""
+    """Takes these shares of the points on each level, one in every so many; the seed says where it
+    begins."""
     random = Random(seed)
     owed = [random.random() for _ in shares]
 
@@ -372,10 +387,11 @@ def part_of_all(number: int, parts: int) -> Callable[[int, int], bool]:
 
 
 def take_over(seed: int, at: int, *, first_dies: bool, second_dies: bool) -> tuple[list[str], bool]:
-    """A second producer takes the id over before step ``at`` of the first one's commit, and commits a transaction.
+    """A second producer takes the id over before step ``at`` of the first one's commit, and commits
+    a transaction.
 
-    The first one goes on with its commit afterwards, or is dead by then. The second one may die after it has taken over. Returns
-    what is wrong, and whether the commit had so many steps.
+    The first one goes on with its commit afterwards, or is dead by then. The second one may die
+    after it has taken over. Returns what is wrong, and whether the commit had so many steps.
     """
     machine, ledger = begun(seed)
     first, second = Application(machine, ledger, "a"), Application(machine, ledger, "a", "h")

@@ -1,4 +1,5 @@
-"""An owner stands still beyond its timeout before a step of its transaction, as by SIGSTOP, and then goes on."""
+"""An owner stands still beyond its timeout before a step of its transaction, as by SIGSTOP, and
+then goes on."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ NEVER = 1 << 20
 
 
 class Stalled(NamedTuple):
-    """What is wrong afterwards, the steps that the owner has taken in all, and what it was told of its two transactions."""
+    """What is wrong afterwards, the steps that the owner has taken in all, and what it was told of
+    its two transactions."""
 
     problems: list[str]
     steps: list[Step]

@@ -1,4 +1,5 @@
-"""Scripts of what processes do to a log, one step of the machine after the other. Each is short, so that all of it can be tried.
+"""Scripts of what processes do to a log, one step of the machine after the other. Each is short, so
+that all of it can be tried.
 
 Segments are as small as a topic may have, so that a few records roll one.
 """
@@ -80,7 +81,8 @@ def records_are_deleted(world: World) -> None:
 
 
 def retention_takes_turns(world: World) -> None:
-    """Two processes apply retention by size and by time, also to the active segment, while records are appended."""
+    """Two processes apply retention by size and by time, also to the active segment, while records
+    are appended."""
     a, b = world.actor(), world.actor()
     a.create("t", **SMALL)
     for _ in range(3):
@@ -113,7 +115,8 @@ def a_process_follows_another(world: World) -> None:
 
 
 def producers_take_turns(world: World) -> None:
-    """Two idempotent producers, one of which wants all durable; producer state is snapshotted as segments roll."""
+    """Two idempotent producers, one of which wants all durable; producer state is snapshotted as
+    segments roll."""
     a, b = world.actor(), world.actor()
     a.create("t", **SMALL)
     a.send("t", 3, 100)
@@ -162,7 +165,8 @@ def what_others_leave(world: World) -> None:
 
 
 def members_take_turns(world: World) -> None:
-    """A group of one, then two; who leaves, or dies, is followed by the other. Some commits are durable, some are not yet."""
+    """A group of one, then two; who leaves, or dies, is followed by the other. Some commits are
+    durable, some are not yet."""
     a, b = world.actor(), world.actor()
     a.create("t", **SMALL)
     a.append("t", 4, 100)
@@ -205,7 +209,8 @@ def a_group_is_reset(world: World) -> None:
 
 
 def commits_that_wait_for_no_disk(world: World) -> None:
-    """Neither the records nor what a group commits of them is synced by anybody, but for the first."""
+    """Neither the records nor what a group commits of them is synced by anybody, but for the
+    first."""
     a = world.actor()
     a.create("t", **SMALL)
     a.append("t", 1, acks="all")

@@ -1,10 +1,11 @@
-"""Runs the parts of a soak in turns for a given time, each in a process of its own, and adds up what they report.
+"""Runs the parts of a soak in turns for a given time, each in a process of its own, and adds up
+what they report.
 
     scripts/soak --hours 8
     scripts/soak chaos --minutes 10 --seed 7 --directory /dev/shm
 
-Every turn has a seed of its own. What fails keeps its directory and prints the command that runs the same turn again; processes
-meet as they do, so that repeats what was drawn, not what happened.
+Every turn has a seed of its own. What fails keeps its directory and prints the command that runs
+the same turn again; processes meet as they do, so that repeats what was drawn, not what happened.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ TURN_S = 900.0  # of all parts together; a history that is checked at its end mu
 
 
 class Part(NamedTuple):
-    """``run(seconds, seed, directory)`` has an empty directory and a process of its own. ``share``: of the time.
+    """``run(seconds, seed, directory)`` has an empty directory and a process of its own. ``share``:
+    of the time.
 
     ``turn_s``: how long a turn of this part alone may take.
     """

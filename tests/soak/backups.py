@@ -1,9 +1,11 @@
-"""Backups of a log in use, some killed while they run: each that ends opens, verifies, and holds what was acknowledged.
+"""Backups of a log in use, some killed while they run: each that ends opens, verifies, and holds
+what was acknowledged.
 
-Producers with ``acks="all"``, a producer of transactions over four partitions with a group's offsets, one of a compacted
-topic, and maintenance run all the time, each in a process of its own, and are killed and started again now and then. What was
-acknowledged is in files of their own. The controller notes that, has a process take a backup, and kills it at a random moment
-or lets it end. Then it looks at the copy: as one that may not write, and as a writer of a duplicate.
+Producers with ``acks="all"``, a producer of transactions over four partitions with a group's
+offsets, one of a compacted topic, and maintenance run all the time, each in a process of its own,
+and are killed and started again now and then. What was acknowledged is in files of their own. The
+controller notes that, has a process take a backup, and kills it at a random moment or lets it end.
+Then it looks at the copy: as one that may not write, and as a writer of a duplicate.
 
     python -m tests.soak backup --minutes 10 [--seed N] [--directory DIR]
 """
@@ -66,7 +68,8 @@ def plain(place: Path, incarnation: int) -> None:
 
 
 def pairs(place: Path, incarnation: int) -> None:
-    """Each transaction has a record in every partition, and commits the position that the records name."""
+    """Each transaction has a record in every partition, and commits the position that the records
+    name."""
     acknowledged = Acknowledged(place, PAIRS)
     with Log(place / "log") as log, Producer(log, transactional_id="pairs") as producer:
         producer.init_transactions()

@@ -1,8 +1,10 @@
-"""Real processes produce, consume, delete, fork; they are killed and stopped, and their history is checked.
+"""Real processes produce, consume, delete, fork; they are killed and stopped, and their history is
+checked.
 
-The controller starts workers (``workers.py``), kills them at random times, or has them kill or stop themselves at a
-failpoint (``failpoints.py``), and starts others in their places. While one is stopped, it tries to append where that one holds
-the lock. In the end it reads everything, checks the history (``pylog.testing.checker``), and has the log verified.
+The controller starts workers (``workers.py``), kills them at random times, or has them kill or stop
+themselves at a failpoint (``failpoints.py``), and starts others in their places. While one is
+stopped, it tries to append where that one holds the lock. In the end it reads everything, checks
+the history (``pylog.testing.checker``), and has the log verified.
 
     python -m tests.soak chaos --seconds 60 [--seed N] [--directory DIR]
 """
@@ -214,7 +216,8 @@ class Controller:
         self.start(slot)
 
     def stopped(self, slot: Slot) -> None:
-        """A stopped process keeps what it holds: somebody else tries to append, and is told to wait."""
+        """A stopped process keeps what it holds: somebody else tries to append, and is told to
+        wait."""
         self.tell(slot.number, INFO, STOP)
         self.figures["stops"] += 1
         slot.goes_on_at = time.monotonic() + self.random.uniform(*self.settings.stop_s)
@@ -357,7 +360,8 @@ class Controller:
 
 
 def run(seconds: float, seed: int, directory: Path, *, kills: int | None = None, settings: Settings = SOAK) -> Outcome:
-    """One run in an empty directory, which keeps the log and the history. Call it in a process of its own."""
+    """One run in an empty directory, which keeps the log and the history. Call it in a process of
+    its own."""
     outcome = run_controller(controller := Controller(directory, seed, settings), seconds, kills)
     outcome.figures[f"failpoints reached of {len(failpoints.ALL)}"] = len(controller.places)
     return outcome

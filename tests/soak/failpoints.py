@@ -1,6 +1,8 @@
-"""A filesystem that does something to its own process at one chosen operation: before it, in its middle, or after it.
+"""A filesystem that does something to its own process at one chosen operation: before it, in its
+middle, or after it.
 
-The engine knows nothing of this. A failpoint is named by what is done to which kind of file: ``pwrite .log``, ``replace .seal``.
+The engine knows nothing of this. A failpoint is named by what is done to which kind of file:
+``pwrite .log``, ``replace .seal``.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ UNDER_LOCK = {"pwrite .log", "pwrite .commit", "pwrite .index", "pwrite .timeind
 
 
 class Failpoint(NamedTuple):
-    """Where, how many operations of the kind later, at which moment of it, and what is done there."""
+    """Where, how many operations of the kind later, at which moment of it, and what is done
+    there."""
 
     place: str
     after: int
@@ -88,7 +91,8 @@ ALL = {f"{moment} {place}" for place in {**WRITING, **TIDYING} for moment in mom
 
 
 def kind_of(path: str) -> str:
-    """``.log`` of a log, ``.seal`` of a seal in the making, ``.commit`` and ``producer-ids`` of themselves."""
+    """``.log`` of a log, ``.seal`` of a seal in the making, ``.commit`` and ``producer-ids`` of
+    themselves."""
     name = path.rpartition("/")[2].removesuffix(".tmp").removesuffix(".deleted")
     if ".seal." in name:
         return ".seal"
@@ -125,7 +129,8 @@ class FailpointFile:
 
 
 class FailpointFileSystem(StandIn):
-    """The machine's filesystem. ``act(path)`` is called once, at the failpoint; without one this only passes through."""
+    """The machine's filesystem. ``act(path)`` is called once, at the failpoint; without one this
+    only passes through."""
 
     def __init__(self, failpoint: Failpoint | None, random_: random.Random, act: Callable[[str], None]) -> None:
         self.failpoint = failpoint

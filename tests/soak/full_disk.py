@@ -1,4 +1,5 @@
-"""Fills a small filesystem and frees it, again and again, and sends against it; a private tmpfs, so that nobody else is in it.
+"""Fills a small filesystem and frees it, again and again, and sends against it; a private tmpfs, so
+that nobody else is in it.
 
 python -m tests.soak full-disk --seconds 60
 """
@@ -37,7 +38,8 @@ print(filled.verdict)
 
 
 class Filled(NamedTuple):
-    """What a run came to. ``resumed_s``: the longest that a send took to be acknowledged once there was space."""
+    """What a run came to. ``resumed_s``: the longest that a send took to be acknowledged once there
+    was space."""
 
     cycles: int
     acknowledged: int
@@ -119,7 +121,8 @@ class Filler:
 
 
 def fill_and_free(root: Path, *, cycles: int, seconds: float) -> Filled:
-    """So many cycles, or for so long. Reads what is left in the end twice, the second time in a log opened anew."""
+    """So many cycles, or for so long. Reads what is left in the end twice, the second time in a log
+    opened anew."""
     until = time.monotonic() + seconds
     done, resumed_s = 0, 0.0
     with Log(root / "log") as log:

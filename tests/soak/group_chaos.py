@@ -1,7 +1,9 @@
-"""Chaos among the members of one group: they are killed, stopped until they are expelled, forked and closed, and others come.
+"""Chaos among the members of one group: they are killed, stopped until they are expelled, forked
+and closed, and others come.
 
-Beside what the history must not show (two owners, commits of who is no member, commits that go back), at the end those who
-are left get to the end of every partition, and everything was read by somebody of the group.
+Beside what the history must not show (two owners, commits of who is no member, commits that go
+back), at the end those who are left get to the end of every partition, and everything was read by
+somebody of the group.
 
     python -m tests.soak chaos-groups --seconds 60 [--seed N] [--directory DIR]
 """
@@ -60,7 +62,8 @@ class GroupController(Controller):
             super().heed(message)
 
     def wind_down(self) -> None:
-        """End those who write; let those who read get to the end, with nobody stopped or killed any more."""
+        """End those who write; let those who read get to the end, with nobody stopped or killed any
+        more."""
         for slot in self.slots:
             if slot.role != MEMBER:
                 os.kill(slot.pid, signal.SIGKILL)

@@ -1,4 +1,5 @@
-"""A worker that is a member of a consumer group: it reads what the group gives it, and commits after each record or poll."""
+"""A worker that is a member of a consumer group: it reads what the group gives it, and commits
+after each record or poll."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ CLOSES = 0.003  # of all polls
 
 
 class Member:
-    """One consumer after the other. What it tells: partitions as they come and go, what it got, what it committed."""
+    """One consumer after the other. What it tells: partitions as they come and go, what it got,
+    what it committed."""
 
     def __init__(self, worker: Worker, log: Log) -> None:
         self._worker = worker
@@ -103,7 +105,8 @@ class Member:
         return list(behind)
 
     def _commit(self, positions: Mapping[TopicPartition, int]) -> bool:
-        """Whether it was accepted. What was read of a partition that others have now, they read again."""
+        """Whether it was accepted. What was read of a partition that others have now, they read
+        again."""
         consumer, tell = self._consumer, self._worker.tell
         assert consumer is not None
         asker, generation = self._worker.number, max(consumer.group_metadata().generation, 0)

@@ -1,7 +1,9 @@
-"""A group on a machine that has twice as much to do as it has processors: nobody is expelled, and nothing is divided anew.
+"""A group on a machine that has twice as much to do as it has processors: nobody is expelled, and
+nothing is divided anew.
 
-Members poll and commit; half of them may take five minutes between two polls, as by default, the others ten seconds. Whoever
-loses a partition, or sees another generation than the one that all joined, makes the run fail.
+Members poll and commit; half of them may take five minutes between two polls, as by default, the
+others ten seconds. Whoever loses a partition, or sees another generation than the one that all
+joined, makes the run fail.
 
     python -m tests.soak overload --seconds 3600 [--directory DIR]
 """
@@ -112,7 +114,8 @@ def _be_busy() -> None:
 
 
 def _be_member(directory: Path, max_poll_interval_ms: int, pipe: Connection) -> None:
-    """Polls and commits until told to stop; tells how much it read, how late at worst, and what it lost before that."""
+    """Polls and commits until told to stop; tells how much it read, how late at worst, and what it
+    lost before that."""
     told: list[str] = []
     read, late_ms = 0, 0.0
     with (

@@ -1,4 +1,5 @@
-"""A part of a soak: what it is, what it hands back, and how it is run in a process and a directory of its own."""
+"""A part of a soak: what it is, what it hands back, and how it is run in a process and a directory
+of its own."""
 
 from __future__ import annotations
 
@@ -33,9 +34,11 @@ Run = Callable[[float, int, Path], Outcome]
 
 
 def run_apart(name: str, run: Run, seconds: float, seed: int, directory: str | None) -> tuple[Outcome, Path]:
-    """Run a part in a new process, and in a new directory below ``directory``, which stays if there are problems.
+    """Run a part in a new process, and in a new directory below ``directory``, which stays if there
+    are problems.
 
-    A part that is not done long after its time is killed, with a report of where it stood on its standard error.
+    A part that is not done long after its time is killed, with a report of where it stood on its
+    standard error.
     """
     place = Path(tempfile.mkdtemp(prefix=f"pylog-{name}-", dir=directory))
     context = multiprocessing.get_context("spawn")

@@ -1,7 +1,8 @@
 """A worker that copies records in transactions with their offsets, until it is killed or fenced.
 
-It is a member of a consumer group: it polls, sends what it got to other partitions, and commits both its position and its
-records with one transaction. It tells what it asks and what it is answered, as ``workers.py`` has it.
+It is a member of a consumer group: it polls, sends what it got to other partitions, and commits
+both its position and its records with one transaction. It tells what it asks and what it is
+answered, as ``workers.py`` has it.
 """
 
 from __future__ import annotations

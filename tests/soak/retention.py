@@ -1,19 +1,24 @@
-"""A log under steady load, with every kind of retention: what it takes of the disk, of descriptors and of memory stays the same.
+"""A log under steady load, with every kind of retention: what it takes of the disk, of descriptors
+and of memory stays the same.
 
-Two producers write at a steady rate to topics that are bounded by size, by time, by what a group has consumed, by compaction, and
-by the bound of the whole log alone. Two housekeepers write as well, and one of them maintains the log. Members of a group commit
-what they read, a reader follows all topics, and another one is so slow that retention overtakes it. One of each kind is killed
-now and then, and started again, until the last part of the run, which is calm.
+Two producers write at a steady rate to topics that are bounded by size, by time, by what a group
+has consumed, by compaction, and by the bound of the whole log alone. Two housekeepers write as
+well, and one of them maintains the log. Members of a group commit what they read, a reader follows
+all topics, and another one is so slow that retention overtakes it. One of each kind is killed now
+and then, and started again, until the last part of the run, which is calm.
 
-Each sample adds up all files of each partition, those that wait for deletion included. Allowed are the bound, one segment of each
-partition, and what is written after the last maintenance that ended had begun: a housekeeper tells the time. Without
-housekeeping it would be two segments: after a roll a partition may have ``retention_bytes`` and almost a segment, and then the
-active one grows. No maintenance may be older than ``LATE_S``.
+Each sample adds up all files of each partition, those that wait for deletion included. Allowed are
+the bound, one segment of each partition, and what is written after the last maintenance that ended
+had begun: a housekeeper tells the time. Without housekeeping it would be two segments: after a roll
+a partition may have ``retention_bytes`` and almost a segment, and then the active one grows. No
+maintenance may be older than ``LATE_S``.
 
-Deleted files that a process has open take space, too. A process keeps what it last read and what it last wrote of a partition,
-until it uses that again: here at most ``HELD_SEGMENTS``, as many as a member reads at once after the pauses of two members.
+Deleted files that a process has open take space, too. A process keeps what it last read and what it
+last wrote of a partition, until it uses that again: here at most ``HELD_SEGMENTS``, as many as a
+member reads at once after the pauses of two members.
 
-Descriptors and resident memory of each process that lives long enough are compared with what it had when it was warm.
+Descriptors and resident memory of each process that lives long enough are compared with what it had
+when it was warm.
 
     python -m tests.soak retention --hours 1 [--seed N] [--directory DIR]
     python -m tests.soak retention-100-topics --minutes 10
@@ -67,7 +72,8 @@ PROBLEMS_MAX = 8
 
 
 class Settings(NamedTuple):
-    """``rate_bytes``: written to each partition in a second, by all. ``topics``: more of them, with the log's bound alone."""
+    """``rate_bytes``: written to each partition in a second, by all. ``topics``: more of them, with
+    the log's bound alone."""
 
     segment_bytes: int = 1 << 20
     partitions: int = 2
@@ -127,8 +133,8 @@ def run_load(seconds: float, seed: int, directory: Path, settings: Settings) -> 
 
 
 class Orders(NamedTuple):
-    """``serial`` is no other worker's. ``writers`` share the rate. ``maintained_s``: when the last maintenance began that
-    has ended."""
+    """``serial`` is no other worker's. ``writers`` share the rate. ``maintained_s``: when the last
+    maintenance began that has ended."""
 
     role: str
     directory: Path
@@ -227,7 +233,8 @@ def _checked(value: bytes | None) -> None:
 
 
 def _consume_in_group(orders: Orders, teller: Teller) -> None:
-    """Nothing that the group has not committed may be gone: the offsets of what it reads have no gaps.
+    """Nothing that the group has not committed may be gone: the offsets of what it reads have no
+    gaps.
 
     Now and then it pauses until segments are closed that it has not read.
     """
@@ -305,7 +312,8 @@ class Worker:
 
 
 class Usage(NamedTuple):
-    """``files`` and ``blocks``: by partition. ``held``: deleted, but held open, by process and partition."""
+    """``files`` and ``blocks``: by partition. ``held``: deleted, but held open, by process and
+    partition."""
 
     files: dict[str, int]
     blocks: dict[str, int]
@@ -451,7 +459,8 @@ class Controller:
         self._check_disk(used, late_s)
 
     def _note_lag(self, now_s: float) -> float:
-        """Returns the time since when lags are known: that of the last maintenance, or before it."""
+        """Returns the time since when lags are known: that of the last maintenance, or before
+        it."""
         since_s = self.maintained_s.value
         if self.settings.topics:
             return since_s
@@ -494,7 +503,8 @@ class Controller:
             BY_SIZE: settings.retention_bytes,
             BY_TIME: settings.rate_bytes * settings.retention_ms // 1000,
             CONSUMED: max((lag.get(name, 0) for _, lag in self.lags), default=0) * STORED_BYTES,
-            # as much again is dirty before it is due, whole segments of it, and a compaction copies what it keeps
+            # as much again is dirty before it is due, whole segments of it, and a compaction copies
+            # what it keeps
             COMPACTED: 3 * compacted + settings.segment_bytes,
             OFFSETS_TOPIC: 3 * INTERNAL_SEGMENT_BYTES,
         }.get(topic)
@@ -513,8 +523,9 @@ class Controller:
     # The processes' resources
 
     def _judge(self, worker: Worker) -> None:
-        """Of one that has lived long enough, the last fifth is compared with the first fifth after it was warm: after
-        ``WARM_S``, and a third of its life. One that took over the maintenance lives from then on."""
+        """Of one that has lived long enough, the last fifth is compared with the first fifth after
+        it was warm: after ``WARM_S``, and a third of its life. One that took over the maintenance
+        lives from then on."""
         since_s = max(worker.began_s, worker.maintains_since_s)
         life_s = time.monotonic() - since_s
         warm = [each for each in worker.resident if each[0] >= since_s + max(WARM_S, life_s / 3)]

@@ -1,13 +1,15 @@
-"""A signal handler raises at random moments of what an application calls; the very exception must reach the caller.
+"""A signal handler raises at random moments of what an application calls; the very exception must
+reach the caller.
 
     python -m tests.soak signals --seconds 60
     python -m tests.soak.signal_trials --trials 1000 --seed 7
 
-A trial is one call of ``send``, ``result``, ``flush``, ``commit``, ``poll`` or ``close`` in the main thread, in which the handler
-of a timer has raised an exception while a function of pylog was running. The exception reached the caller unchanged if the call
-raised that very object. Then the application goes on. In the end every record that was accepted is in the log, none is there
-twice, each poll has gone on where the one before it ended, ``verify`` finds nothing, another process can append, and no
-descriptor is left open.
+A trial is one call of ``send``, ``result``, ``flush``, ``commit``, ``poll`` or ``close`` in the
+main thread, in which the handler of a timer has raised an exception while a function of pylog was
+running. The exception reached the caller unchanged if the call raised that very object. Then the
+application goes on. In the end every record that was accepted is in the log, none is there twice,
+each poll has gone on where the one before it ended, ``verify`` finds nothing, another process can
+append, and no descriptor is left open.
 """
 
 from __future__ import annotations
@@ -165,7 +167,8 @@ class Trials:
         self.log.close()
 
     def warm_up(self) -> None:
-        """Make every call once: what Python raises while it imports a module, it may drop by itself."""
+        """Make every call once: what Python raises while it imports a module, it may drop by
+        itself."""
         for call in (self.send, self.send_many, self.result, self.flush, self.poll, self.commit):
             call()
         self.consumer.poll(0.01)
@@ -254,7 +257,8 @@ class Trials:
         self.eaten_by = f"Python, which ignores it in {what.object!r:.60}"
 
     def open_again(self, call: str) -> None:
-        """After a close that may have been interrupted: close again, which goes on with it, then open."""
+        """After a close that may have been interrupted: close again, which goes on with it, then
+        open."""
         try:
             self.consumer.close()
             self.producer.close(timeout=20)

@@ -1,7 +1,9 @@
-"""A streaming query copies a topic from one log to another; its driver is killed, its tasks fail and are tried twice at once.
+"""A streaming query copies a topic from one log to another; its driver is killed, its tasks fail
+and are tried twice at once.
 
-The input goes on growing. In the end the query is left to get to the end, and the output has to be the input exactly: nothing
-lost, nothing twice. On a cluster of two workers it is executors that are killed.
+The input goes on growing. In the end the query is left to get to the end, and the output has to be
+the input exactly: nothing lost, nothing twice. On a cluster of two workers it is executors that are
+killed.
 
     python -m tests.soak spark-copy spark-executors --seconds 600 [--seed N] [--directory DIR]
 """
@@ -149,7 +151,8 @@ def _values(log: Log, topic: str) -> Counter[tuple[Any, ...]]:
 
 
 class _Query:
-    """The driver, its JVM and its workers: a process group, which is killed at the end of the block."""
+    """The driver, its JVM and its workers: a process group, which is killed at the end of the
+    block."""
 
     def __init__(self, directory: Path, master: str) -> None:
         self._errors = open(directory / "errors.txt", "ab")  # noqa: SIM115 - closed with the process

@@ -1,13 +1,16 @@
-"""A pipeline in transactions, killed at random: its output equals its input exactly, and its history has no anomaly.
+"""A pipeline in transactions, killed at random: its output equals its input exactly, and its
+history has no anomaly.
 
-Two workers, the members of a group, copy the records of four partitions to four others, 1 to 100 in a transaction, which
-commits the group's offsets, too. One transaction in ten is aborted on purpose. The controller kills a worker and starts another
-one with its id; now and then it stops one beyond its timeout, and lets it go on beside its successor, or without one. All the
-time, consumers with and without permission to write read the output, and look whether a dead owner's records are hidden.
+Two workers, the members of a group, copy the records of four partitions to four others, 1 to 100 in
+a transaction, which commits the group's offsets, too. One transaction in ten is aborted on purpose.
+The controller kills a worker and starts another one with its id; now and then it stops one beyond
+its timeout, and lets it go on beside its successor, or without one. All the time, consumers with
+and without permission to write read the output, and look whether a dead owner's records are hidden.
 
-All of them tell what they ask and what they are answered. After each ``window`` of records the controller waits
-until all is copied, checks the history (``pylog.testing.checker``), and begins another one: so a soak of hours needs no more
-memory than a minute's, beside a number for each record.
+All of them tell what they ask and what they are answered. After each ``window`` of records the
+controller waits until all is copied, checks the history (``pylog.testing.checker``), and begins
+another one: so a soak of hours needs no more memory than a minute's, beside a number for each
+record.
 
     python -m tests.soak transactions --seconds 60 [--seed N] [--directory DIR]
 """
@@ -69,7 +72,8 @@ FEEDER, READER, WRITER, LAST_READER, WORKER = range(5)  # processes in the histo
 
 
 class Settings(NamedTuple):
-    """``stops``: the share of disturbances that are not kills. ``window``: records of the input in one history.
+    """``stops``: the share of disturbances that are not kills. ``window``: records of the input in
+    one history.
 
     ``feed_per_s``: records that the input gets in a second, at most.
     """
@@ -91,10 +95,11 @@ def run(seconds: float, seed: int, directory: Path) -> Done:
 
 
 def run_one_history(seconds: float, seed: int, directory: Path) -> Done:
-    """All of it is checked at once, at the end: so an effect is found however long after its cause it comes.
+    """All of it is checked at once, at the end: so an effect is found however long after its cause
+    it comes.
 
-    To check 1,000,000 acknowledged records takes 450 MB and 15 s. How many rebalances there are, up to two in a second,
-    depends on how busy the machine is.
+    To check 1,000,000 acknowledged records takes 450 MB and 15 s. How many rebalances there are, up
+    to two in a second, depends on how busy the machine is.
     """
     return run_kills(seed, directory, lambda _, spent_s: spent_s >= seconds, ONE_HISTORY)
 
@@ -287,7 +292,8 @@ class Controller:
     def look_on(self, seconds: float, *, lets_stopped_go_on: bool = True) -> None:
         """Feed, listen, and read like others do.
 
-        While the caller keeps one worker stopped, others must not be let go on: they could wait for its lock.
+        While the caller keeps one worker stopped, others must not be let go on: they could wait for
+        its lock.
         """
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
@@ -302,7 +308,8 @@ class Controller:
             select.select([self.ear], [], [], min(max(left, 0), 0.02))
 
     def continued(self, *, all_now: bool = False) -> list[Process]:
-        """Let those go on that were stopped for long enough. All of them: one may hold a lock that another waits for."""
+        """Let those go on that were stopped for long enough. All of them: one may hold a lock that
+        another waits for."""
         if not any(all_now or time.monotonic() >= goes_on_at for _, goes_on_at in self.stopped):
             return []
         found = [process for process, _ in self.stopped]
@@ -312,7 +319,8 @@ class Controller:
         return found
 
     def wait_for_its_end(self, process: Process) -> None:
-        """It is fenced, and ends at its next call. Or it was stopped before it had taken the id: then its successor ends."""
+        """It is fenced, and ends at its next call. Or it was stopped before it had taken the id:
+        then its successor ends."""
         if process.slot not in self.workers:  # its successor was killed, perhaps before it had taken the id
             self.kill(process)
             return
@@ -337,7 +345,8 @@ class Controller:
                 self._append(number)
 
     def _append(self, number: int) -> None:
-        """100 records, unless somebody stopped holds the partition's lock: a commit syncs the input, too."""
+        """100 records, unless somebody stopped holds the partition's lock: a commit syncs the
+        input, too."""
         name, values = f"{IN}-{number}", range(self.fed, self.fed + 100)
         self.fed += 100
         unanswered: list[list[int | None]] = [[None, value] for value in values]
@@ -418,7 +427,8 @@ class Controller:
         self.ends = ends
 
     def end_window(self) -> None:
-        """All is copied, and nobody is in a transaction. Read it once more, and check the history."""
+        """All is copied, and nobody is in a transaction. Read it once more, and check the
+        history."""
         self.drain()
         self.observe()
         consumer = observer(self.reader, self.ends)

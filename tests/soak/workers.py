@@ -1,7 +1,9 @@
-"""What the processes under test do, until they are killed: each tells what it asks and what it is answered as it goes.
+"""What the processes under test do, until they are killed: each tells what it asks and what it is
+answered as it goes.
 
-The teller is one end of a socket that keeps messages whole and outlives its senders. A message is a line of a history, or, behind
-a ``!``, something for the controller. Everything random comes from a seed.
+The teller is one end of a socket that keeps messages whole and outlives its senders. A message is a
+line of a history, or, behind a ``!``, something for the controller. Everything random comes from a
+seed.
 """
 
 from __future__ import annotations
@@ -120,7 +122,8 @@ class Worker:
             raise ForkedHandle("the child goes on with its own; what it was forked in the midst of is its parent's")
 
     def fork(self) -> bool:
-        """Both go on from here; the child for a while, as a process of its own in the history. Whether this is the child."""
+        """Both go on from here; the child for a while, as a process of its own in the history.
+        Whether this is the child."""
         self.forks += 1
         if os.fork():
             return False
@@ -139,11 +142,13 @@ class Worker:
             work = self.prepared(log)
             while self.left:
                 self.left -= 1
-                # This is the child of a fork in the middle of it, or a stopped process holds a lock.
+                # This is the child of a fork in the middle of it, or a stopped process holds a
+                # lock.
                 with suppress(ForkedHandle, LogLocked):
                     work()
                 if self.number != before and self.orders.role in READING:
-                    # What it reads it reads as another process; what it writes with, it goes on with.
+                    # What it reads it reads as another process; what it writes with, it goes on
+                    # with.
                     work = self.prepared(log)
                     if self.orders.role == "member":
                         self.tell(INFO, ASSIGN, group=GROUP)  # what it had as the parent's copy, nobody gives up
@@ -222,7 +227,8 @@ class Worker:
         return send
 
     def sent(self, asker: int, producer: Producer, number: int, values: list[int], size: int) -> Iterable[Delivery]:
-        """A batch's error is told to its deliveries, so a child may go on here with what its parent was about to send."""
+        """A batch's error is told to its deliveries, so a child may go on here with what its parent
+        was about to send."""
         records = [encode_value(value, size) for value in values]
         if self.random.random() < 0.5:
             return [producer.send(TOPIC, record, partition=number) for record in records if self.is_still(asker)]
@@ -320,7 +326,8 @@ class Worker:
 
 
 def start(orders: Orders, tell: socket.socket) -> int:
-    """Fork a worker; its pid. It ends with status 0 where it forked and was told to end, 70 where something failed."""
+    """Fork a worker; its pid. It ends with status 0 where it forked and was told to end, 70 where
+    something failed."""
     pid = os.fork()
     if pid:
         return pid

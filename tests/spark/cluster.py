@@ -1,4 +1,5 @@
-"""A standalone Spark cluster on this machine: a master, and workers, each of which starts executors of its own."""
+"""A standalone Spark cluster on this machine: a master, and workers, each of which starts executors
+of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Cluster:
     """``url`` is its master's. Leaving the block ends everything."""
 
     def __init__(self, directory: Path, workers: int, cores: int = 1, **environment: str) -> None:
-        """``cores`` of each worker, as far as Spark counts them. ``environment``: what its processes have other than this one."""
+        """``cores`` of each worker, as far as Spark counts them. ``environment``: what its
+        processes have other than this one."""
         self._directory = directory.resolve()
         self._environment = environment
         self._processes: list[subprocess.Popen[str]] = []

@@ -1,4 +1,5 @@
-"""A driver on a cluster, which does what it is asked, a line of JSON each. It imports neither pylog nor tests.
+"""A driver on a cluster, which does what it is asked, a line of JSON each. It imports neither pylog
+nor tests.
 
 What its tasks run is defined here: a program's own functions go to the executors by value.
 """
@@ -97,7 +98,8 @@ def copy(spark: SparkSession, source: str, target: str, checkpoint: str, at: str
 
 
 def hold_at(value: bytes, place: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The task that has ``value`` says where it runs, and goes on when the file ``go`` is there. Every attempt is noted down."""
+    """The task that has ``value`` says where it runs, and goes on when the file ``go`` is there.
+    Every attempt is noted down."""
 
     def held(batches: Iterator[Any]) -> Iterator[Any]:
         import os

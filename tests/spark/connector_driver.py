@@ -1,7 +1,9 @@
-"""Reads topics with Spark's Kafka connector, and prints a verdict on each topic's rows, with the topic's name in its log.
+"""Reads topics with Spark's Kafka connector, and prints a verdict on each topic's rows, with the
+topic's name in its log.
 
-``python -m tests.spark.connector_driver ADDRESS LEVEL…``, with ``{"<topic>": "<its name in the log>", …}`` as input. Prints a
-line of JSON for each level: ``{"<topic>": "rows <count> <CRC-32>", …}``, without the topics that have no rows.
+``python -m tests.spark.connector_driver ADDRESS LEVEL…``, with ``{"<topic>": "<its name in the
+log>", …}`` as input. Prints a line of JSON for each level: ``{"<topic>": "rows <count> <CRC-32>",
+…}``, without the topics that have no rows.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from tests.spark.jvm.verdicts import COLUMNS, _encoded
 
 
 def verdict(rows: pa.Table, topic: str) -> str:
-    """Of one topic's rows, by partition and offset, with ``topic`` as its name, as ``Verdicts.java`` gives it."""
+    """Of one topic's rows, by partition and offset, with ``topic`` as its name, as
+    ``Verdicts.java`` gives it."""
     names = pa.array([topic] * rows.num_rows)
     named = rows.set_column(rows.column_names.index("topic"), "topic", names)
     crc = 0

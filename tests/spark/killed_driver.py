@@ -1,4 +1,5 @@
-"""A streaming query from a directory of text files into a log, until all are read. Whoever starts it may kill it at any time."""
+"""A streaming query from a directory of text files into a log, until all are read. Whoever starts
+it may kill it at any time."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ OPTIONS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
-    # a kill in the midst of Spark's first note leaves a temporary file, with which it would not start again
+    # a kill in the midst of Spark's first note leaves a temporary file, with which it would not
+    # start again
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -1,4 +1,5 @@
-"""pylog for a Python that does not have it: as a zip of the readable code, as an archive with the compiled codec."""
+"""pylog for a Python that does not have it: as a zip of the readable code, as an archive with the
+compiled codec."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ NOT_THERE = (*PACKAGES, "__editable__")
 
 
 def python_without_pylog(directory: Path) -> Path:
-    """A Python that has what is installed here, but for pylog: without ``site``, so that no ``.pth`` file leads to it either."""
+    """A Python that has what is installed here, but for pylog: without ``site``, so that no
+    ``.pth`` file leads to it either."""
     there = directory / "site-packages"
     there.mkdir()
     for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:

@@ -1,4 +1,5 @@
-"""Does what Spark's engine does with a streaming source, without Spark: a checkpoint, batches, crashes, restarts."""
+"""Does what Spark's engine does with a streaming source, without Spark: a checkpoint, batches,
+crashes, restarts."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tests.spark.reading import as_texts
 
 
 class Query:
-    """``MicroBatchExecution`` in short: the ends of batches are written down before they are read, as JSON."""
+    """``MicroBatchExecution`` in short: the ends of batches are written down before they are read,
+    as JSON."""
 
     def __init__(self, path: Path | str, clock: Clock | None = None, **given: Any) -> None:
         self._given = {"path": str(path), **as_texts(given)}

@@ -1,4 +1,5 @@
-"""The Avro recipe of docs/recipes.md, on what ``to_avro`` and pylog's sink have written, in both formats."""
+"""The Avro recipe of docs/recipes.md, on what ``to_avro`` and pylog's sink have written, in both
+formats."""
 
 from __future__ import annotations
 

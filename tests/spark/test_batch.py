@@ -1,4 +1,5 @@
-"""Planning and reading, without a Spark session: which offsets, which records, what is loss, what is damage."""
+"""Planning and reading, without a Spark session: which offsets, which records, what is loss, what
+is damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A broker begins a new segment and compacts what a query has planned to read: no damage, and nothing is missed."""
+"""A broker begins a new segment and compacts what a query has planned to read: no damage, and
+nothing is missed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""pylog on a cluster of Spark's, a master and two workers, whose Python does not have pylog: it is shipped with the program."""
+"""pylog on a cluster of Spark's, a master and two workers, whose Python does not have pylog: it is
+shipped with the program."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ CLIENT = Path(__file__).with_name("connect_client.py")
 
 
 class Driver:
-    """A program that uses the cluster. The Python it runs, and that the executors run, has pylog by ``python_path`` alone."""
+    """A program that uses the cluster. The Python it runs, and that the executors run, has pylog by
+    ``python_path`` alone."""
 
     def __init__(self, cluster: Cluster, python: Path, place: Path, python_path: Path, **settings: str) -> None:
         self._errors = place / f"{python_path.stem}.errors"
@@ -118,7 +120,8 @@ def cluster(place: Path, python: Path) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def driver(place: Path, python: Path, cluster: Cluster, connect_port: int) -> Iterator[Driver]:
-    """Its executors get pylog as an archive, with the compiled codec. It serves Spark Connect, too."""
+    """Its executors get pylog as an archive, with the compiled codec. It serves Spark Connect,
+    too."""
     site = shipping.site_directory(place / "site")
     settings = {"spark_archives": f"{shipping.archive(site)}#site", "spark_executorEnv_PYTHONPATH": "site"}
     if HAS_CONNECT:
@@ -240,7 +243,8 @@ def test_a_client_of_spark_connect_reads_and_writes_each_record_once(
     assert f"LogNotFound: there is no directory '{orders}/missing'" in seen["no log"]
     assert "TopicNotFound: no topic 'order'" in seen["no topic"]
     assert "ConfigError: required column 'value' not found" in seen["no value"]
-    # as if a crash had come between the sink's commit and Spark's note of it: another client's query has the batch again
+    # as if a crash had come between the sink's commit and Spark's note of it: another client's
+    # query has the batch again
     for name in ("1", ".1.crc"):
         (checkpoint / "commits" / name).unlink()
     assert seen["batches"] == connected(command, tmp_path)["batches"] == 2
@@ -259,7 +263,8 @@ def connected(command: list[Any], directory: Path) -> dict[str, Any]:
 
 
 def workers_of(directories: Any) -> set[str]:
-    """Which workers' executors run in these directories: ``.../worker-0/app-20260101120000-0000/1``."""
+    """Which workers' executors run in these directories:
+    ``.../worker-0/app-20260101120000-0000/1``."""
     return {Path(directory).parents[1].name for directory in directories}
 
 

@@ -1,4 +1,5 @@
-"""A query reads a topic that is compacted: before its plan, after its plan, and while its tasks read."""
+"""A query reads a topic that is compacted: before its plan, after its plan, and while its tasks
+read."""
 
 from __future__ import annotations
 

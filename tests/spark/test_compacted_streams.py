@@ -1,4 +1,5 @@
-"""Streams, splits, times and transactions of compacted topics: gaps inside a range, at its ends, and after the last record."""
+"""Streams, splits, times and transactions of compacted topics: gaps inside a range, at its ends,
+and after the last record."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ STRICT_AND_LENIENT = pytest.mark.parametrize("fail_on_data_loss", [True, False])
 
 
 def filled(path: Path) -> Log:
-    """Records whose values are their offsets, one a millisecond, in closed segments and an active one."""
+    """Records whose values are their offsets, one a millisecond, in closed segments and an active
+    one."""
     log = Log(path)
     log.create_topic("t", segment_bytes=4096, index_interval_bytes=128)
     append(log, 0, RECORDS)
@@ -98,7 +100,8 @@ def test_a_compaction_after_the_tasks_of_a_batch_are_planned_is_no_loss(
 def test_retention_after_the_tasks_of_a_batch_are_planned_is_loss(
     tmp_log_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The batch fails, also after a restart; or it has what is left, and a warning names what was lost."""
+    """The batch fails, also after a restart; or it has what is left, and a warning names what was
+    lost."""
     with filled(tmp_log_dir) as log:
         strict = Query(log.path, startingOffsets="earliest")
         lenient = Query(log.path, startingOffsets="earliest", failOnDataLoss=False)
@@ -168,7 +171,8 @@ def test_offsets_in_a_gap_are_no_loss(tmp_log_dir: Path) -> None:
 
 
 def emptied(log: Log) -> int:
-    """Compaction leaves no record: each key was deleted, and the tombstones' time is over. Returns the end."""
+    """Compaction leaves no record: each key was deleted, and the tombstones' time is over. Returns
+    the end."""
     partition = log.partition(*TP)
     partition.append([ProducerRecord(None, key=b"%d" % key, timestamp_ms=T0) for key in range(KEYS)], acks=1)
     assert compacted(log)

@@ -1,4 +1,5 @@
-"""onCorruption=skip: everything that is whole is read, nothing that was altered, and what was passed over is named."""
+"""onCorruption=skip: everything that is whole is read, nothing that was altered, and what was
+passed over is named."""
 
 from __future__ import annotations
 

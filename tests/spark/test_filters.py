@@ -1,4 +1,5 @@
-"""What filters narrow: a query with them gives what the same query without gives to somebody who filters its rows himself."""
+"""What filters narrow: a query with them gives what the same query without gives to somebody who
+filters its rows himself."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ OF_TEXT: list[Any] = [StringStartsWith, StringEndsWith, StringContains]
 
 
 def filtered(path: Path | str, filters: list[Filter], **given: Any) -> list[dict[str, Any]]:
-    """The rows that the source gives, and of these what Spark keeps: it applies what it gets back."""
+    """The rows that the source gives, and of these what Spark keeps: it applies what it gets
+    back."""
     wanted, left = wanted_by(filters)
     found = read_ranges(plan(options(path, **given), wanted))
     return [row for row in found if all(truth(it, row) for it in left)]
@@ -131,7 +133,8 @@ SHAPES: dict[str, Callable[[int], int]] = {
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[dict[str, Any]]]]:
-    """Each shape of times, in two topics (the second of append times), compressed in part; sealed, not sealed, or open."""
+    """Each shape of times, in two topics (the second of append times), compressed in part; sealed,
+    not sealed, or open."""
     found: dict[str, tuple[Path, list[dict[str, Any]]]] = {}
     for shape, offset_of in SHAPES.items():
         for state in ("sealed", "unsealed", "compressed"):
@@ -294,7 +297,8 @@ RECORDS, SEGMENT_BYTES = 60_000, 256 << 10
 
 
 def fill(path: Path, **topic: Any) -> Path:
-    """25 MB, a record a second, none late by more than three: a year of a busy partition, made small."""
+    """25 MB, a record a second, none late by more than three: a year of a busy partition, made
+    small."""
     with Log(path) as log:
         log.create_topic("a", **topic)
         for first in range(0, RECORDS, 20):

@@ -99,7 +99,8 @@ def test_a_batch_that_is_too_large_is_for_a_consumer(java: JavaReader, tmpfs_dir
 
 
 def test_a_count_of_billions(java: JavaReader, tmpfs_dir: Path) -> None:
-    """A header may claim as many records as a payload can hold at most, unless headers are not trusted."""
+    """A header may claim as many records as a payload can hold at most, unless headers are not
+    trusted."""
     count, payload = (128 << 20) // 7, zstandard.ZstdCompressor().compress(b"no records")
     with Log(tmpfs_dir / "log") as log:
         for topic, counts in (("more", [count + 1]), (TOPIC, [count] * 120)):
@@ -166,7 +167,8 @@ def test_the_seal_finds_what_no_checksum_covers(java: JavaReader, log: Log, byte
 
 @pytest.mark.slow
 def test_a_count_is_right_or_an_error_whatever_byte_of_a_header_is_damaged(java: JavaReader, tmpfs_dir: Path) -> None:
-    """Also of a marker, and of batches in and outside of an aborted transaction: a bit, or all bits of the attributes."""
+    """Also of a marker, and of batches in and outside of an aborted transaction: a bit, or all bits
+    of the attributes."""
     with Log(tmpfs_dir / "log") as log:
         log.create_topic(TOPIC, segment_bytes=1_024)
         with Producer(log, transactional_id="id") as aborted, Producer(log, linger_ms=60_000) as producer:
@@ -206,7 +208,8 @@ def test_a_count_is_right_or_an_error_whatever_byte_of_a_header_is_damaged(java:
 def test_aborted_transactions_of_a_producer_that_overlap(
     java: JavaReader, tmpfs_dir: Path, spans: list[tuple[int, int]]
 ) -> None:
-    """No writer makes such an index, but a damaged one may say it: what any span covers is left out, as in Python."""
+    """No writer makes such an index, but a damaged one may say it: what any span covers is left
+    out, as in Python."""
     with Log(tmpfs_dir / "log") as log:
         log.create_topic(TOPIC)
         with Producer(log, transactional_id="id") as producer:

@@ -1,4 +1,5 @@
-"""``format("pylog-jvm")`` inside Spark: the rows of ``format("pylog")``, whatever is pushed down, and errors with a way out."""
+"""``format("pylog-jvm")`` inside Spark: the rows of ``format("pylog")``, whatever is pushed down,
+and errors with a way out."""
 
 from __future__ import annotations
 
@@ -115,7 +116,8 @@ def test_an_empty_log_and_partitions_alone(jvm: SparkSession, orders: Path, log:
 
 
 def test_a_row_may_be_kept_after_the_next_batch(jvm: SparkSession, orders: Path) -> None:
-    """Spark may hold on to keys and values: a cached table, a sort, a join of the log with itself."""
+    """Spark may hold on to keys and values: a cached table, a sort, a join of the log with
+    itself."""
     frame = load(jvm, orders, subscribe="orders")
     values = [row.value for row in frame.orderBy("value", ascending=False).collect()]
     assert values == [bytearray(b"%064d" % number) for number in reversed(range(RECORDS))]

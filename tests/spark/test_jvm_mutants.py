@@ -1,4 +1,5 @@
-"""Of damaged segments both readers return the same rows, or an error of the same kind. See jvm/mutants.py."""
+"""Of damaged segments both readers return the same rows, or an error of the same kind. See
+jvm/mutants.py."""
 
 from __future__ import annotations
 

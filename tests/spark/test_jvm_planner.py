@@ -1,4 +1,5 @@
-"""The Java reader's planner, without a JVM: its questions, its answers, what it refuses, how it ends."""
+"""The Java reader's planner, without a JVM: its questions, its answers, what it refuses, how it
+ends."""
 
 from __future__ import annotations
 

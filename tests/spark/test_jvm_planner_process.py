@@ -1,4 +1,5 @@
-"""The JVM's side of the planner: each question gets its own answer, whatever the process does, or an error in time."""
+"""The JVM's side of the planner: each question gets its own answer, whatever the process does, or
+an error in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The Java reader, the Python source and plain Python return the same rows: checksums over all columns."""
+"""The Java reader, the Python source and plain Python return the same rows: checksums over all
+columns."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def test_golden_directories(java: JavaReader, golden: str, level: str, pieces: i
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("seed", range(20))
 def test_random_logs(java: JavaReader, tmpfs_dir: Path, seed: int) -> None:
-    """Ten each, whole and in pieces that begin and end inside of batches, with all columns and with some."""
+    """Ten each, whole and in pieces that begin and end inside of batches, with all columns and with
+    some."""
     chance, rows = Random(seed), 0
     for number in range(10):
         path = tmpfs_dir / str(number)

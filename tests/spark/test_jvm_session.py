@@ -70,7 +70,8 @@ print("rows", spark.read.format("pylog-jvm").load(sys.argv[1]).count())
 @pytest.mark.spark
 @pytest.mark.processes
 def test_a_program_gets_a_session_and_errors_that_say_which_python(log: Log, tmp_path: Path) -> None:
-    """Its working directory has a module that hides one of Python's own, which the planner must not take."""
+    """Its working directory has a module that hides one of Python's own, which the planner must not
+    take."""
     for problem in (java_problem(), jar_problem()):
         if problem:
             (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(problem)

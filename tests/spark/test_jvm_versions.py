@@ -1,4 +1,5 @@
-"""Each supported PySpark: the jar of one is the jar of all, and reads the same rows there; streams and the sink run, too."""
+"""Each supported PySpark: the jar of one is the jar of all, and reads the same rows there; streams
+and the sink run, too."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ print(spark.version, *(frame.count() for frame in found), found[0].select("key")
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """A PySpark of its own: some 500 MB, which pip fetches once. PYLOG_TEST_PYSPARKS/<version> may have it already."""
+    """A PySpark of its own: some 500 MB, which pip fetches once. PYLOG_TEST_PYSPARKS/<version> may
+    have it already."""
     for problem in (java_problem(), jar_problem()):
         if problem:
             (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(problem)

@@ -1,4 +1,5 @@
-"""Spark's Kafka connector, beside a broker that serves logs' own files, reads the rows that pylog's readers read there."""
+"""Spark's Kafka connector, beside a broker that serves logs' own files, reads the rows that pylog's
+readers read there."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def log_of_text(path: Path) -> None:
 
 
 def served_by(broker: Broker, room: Path, topics: Sequence[Served]) -> dict[str, str]:
-    """Start the broker with these topics, each under its ``name``; it deletes the records before a log's start.
+    """Start the broker with these topics, each under its ``name``; it deletes the records before a
+    log's start.
 
     Returns each topic's name in its log.
     """
@@ -94,7 +96,8 @@ def told_by_the_connector(broker: Broker, names: dict[str, str]) -> dict[str, di
 
 
 def check(tmp_path: Path, java: JavaReader, topics: list[Served]) -> int:
-    """The connector, plain Python, the Python source and the Java reader return the same rows. How many rows."""
+    """The connector, plain Python, the Python source and the Java reader return the same rows. How
+    many rows."""
     (tmp_path / "broker").mkdir()
     broker, count = Broker(tmp_path / "broker"), 0
     try:

@@ -1,4 +1,5 @@
-"""What a stream has processed, as a group's offsets: ``retention="consumed"`` keeps the rest. Without Spark."""
+"""What a stream has processed, as a group's offsets: ``retention="consumed"`` keeps the rest.
+Without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The recipe that merges a compacted topic into a table: each key's newest value, also after a repeated batch."""
+"""The recipe that merges a compacted topic into a table: each key's newest value, also after a
+repeated batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Retention takes segments away between plan, pieces and task: all readers say so, whether offsets are dense or rise."""
+"""Retention takes segments away between plan, pieces and task: all readers say so, whether offsets
+are dense or rise."""
 
 from __future__ import annotations
 
@@ -125,7 +126,8 @@ def test_files_that_go_before_the_java_reader_opens_them_are_loss(java: JavaRead
 
 
 def test_the_pieces_of_a_partition_share_the_sizes_of_its_segments(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is asked for once for the list, and once when the segment is opened to find a position."""
+    """Each is asked for once for the list, and once when the segment is opened to find a
+    position."""
     ranges = planned(log.path, maxRecordsPerPartition=10)
     assert len(ranges) == RECORDS // 10
     asked = Counter[str]()

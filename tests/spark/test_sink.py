@@ -1,4 +1,5 @@
-"""The sink inside Spark: rows become records, and a stream that starts again from its checkpoint adds nothing twice."""
+"""The sink inside Spark: rows become records, and a stream that starts again from its checkpoint
+adds nothing twice."""
 
 from __future__ import annotations
 
@@ -30,9 +31,11 @@ def log(log: Log) -> Log:
 
 @pytest.fixture
 def on_its_thread(spark: SparkSession) -> Iterator[None]:
-    """Spark finds a sink by its name only where the thread of the JVM has the session for its active one.
+    """Spark finds a sink by its name only where the thread of the JVM has the session for its
+    active one.
 
-    py4j gives another thread to a Python thread whose call is interrupted by the collector of garbage, which calls the JVM too.
+    py4j gives another thread to a Python thread whose call is interrupted by the collector of
+    garbage, which calls the JVM too.
     """
     jvm: Any = spark._jvm
     gc.disable()

@@ -71,7 +71,8 @@ def refuses(operation: str, part: str, error: StorageError, times: int = 1) -> F
 
 
 def killed_at(operation: str, part: str, work: Callable[[Faulty], object]) -> None:
-    """Another process does the work with the filesystem it is given, and is killed at the first such operation."""
+    """Another process does the work with the filesystem it is given, and is killed at the first
+    such operation."""
 
     def hook(done: str, path: str) -> None:
         if done == operation and part in path:
@@ -329,7 +330,8 @@ def test_a_killed_driver_leaves_a_commit_that_the_next_one_knows(
 def test_a_driver_that_was_stopped_in_a_commit_is_fenced(
     log: Log, step: str, sooner: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other driver has gone on meanwhile: with the same batch, or with the one after it, too."""
+    """The other driver has gone on meanwhile: with the same batch, or with the one after it,
+    too."""
     original = getattr(EncodedProducer, step)
 
     def stopped(*given: Any) -> None:

@@ -1,4 +1,5 @@
-"""Staged files that are not what was written: refused by name, and nothing of their commit is in the log."""
+"""Staged files that are not what was written: refused by name, and nothing of their commit is in
+the log."""
 
 from __future__ import annotations
 

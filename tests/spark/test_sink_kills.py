@@ -1,4 +1,5 @@
-"""A sink whose driver is killed again and again, with the JVM and all, and more often by itself: each row is in the log once."""
+"""A sink whose driver is killed again and again, with the JVM and all, and more often by itself:
+each row is in the log once."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ def _drive(place: Path, batches: int) -> None:
 
 
 def _run(drawn: random.Random, place: Path, kills: Counter[str]) -> bool:
-    """One life of the driver; whether it came to the end. Half of the kills come when a commit has begun to append."""
+    """One life of the driver; whether it came to the end. Half of the kills come when a commit has
+    begun to append."""
     paths = [str(place / name) for name in ("log", "source", "checkpoint")]
     command = [sys.executable, "-m", "tests.spark.killed_driver", *paths]
     with (place / "said").open("w+") as said:

@@ -1,4 +1,5 @@
-"""The source inside Spark: found by its name, with the columns of the Kafka source and the records of the log."""
+"""The source inside Spark: found by its name, with the columns of the Kafka source and the records
+of the log."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def field(name: str, kind: Any) -> dict[str, Any]:
     return {"metadata": {}, "name": name, "nullable": True, "type": kind}
 
 
-# As Spark's own source says: spark.read.format("kafka").option("includeHeaders", True)….load().schema.json()
+# As Spark's own source says: spark.read.format("kafka").option("includeHeaders",
+# True)….load().schema.json()
 KAFKA_COLUMNS = [
     field("key", "binary"),
     field("value", "binary"),
@@ -46,7 +48,8 @@ KAFKA_HEADERS = field("headers", {"containsNull": True, "elementType": KAFKA_HEA
 
 @pytest.fixture
 def orders(log: Log) -> Log:
-    """Three partitions: one in several segments and all codecs, one of append times, one empty; and another topic."""
+    """Three partitions: one in several segments and all codecs, one of append times, one empty; and
+    another topic."""
     log.create_topic("orders", partitions=3, segment_bytes=4096)
     for codec in CODECS * 2:
         append_view(log, view_of(CORNERS * 5, codec=codec))

@@ -1,4 +1,5 @@
-"""The streaming source, without Spark: every record once, whatever comes, goes, stops and starts again."""
+"""The streaming source, without Spark: every record once, whatever comes, goes, stops and starts
+again."""
 
 from __future__ import annotations
 
@@ -101,7 +102,8 @@ def test_equal_offsets_are_equal_texts_whatever_partition_came_first() -> None:
 
 
 def test_where_it_started_is_known_after_a_crash_in_the_first_batch(log: Log) -> None:
-    """Spark asks again for it, and ``latest`` is another place by then: the first batch's records would be lost."""
+    """Spark asks again for it, and ``latest`` is another place by then: the first batch's records
+    would be lost."""
     append(log, 3)
     query = Query(log.path)
     append(log, 2)

@@ -1,4 +1,5 @@
-"""The streaming source inside Spark: triggers, checkpoints, what comes while a query runs, and what it says of itself."""
+"""The streaming source inside Spark: triggers, checkpoints, what comes while a query runs, and what
+it says of itself."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ FIRST_MS, STEP_MS, COUNT = 1_700_000_000_000, 1_000, 20
 
 @pytest.fixture
 def log(tmp_log_dir: Path) -> Iterator[Log]:
-    """Two partitions; a record a second in the first, every two seconds in the other; in several segments."""
+    """Two partitions; a record a second in the first, every two seconds in the other; in several
+    segments."""
     with Log(tmp_log_dir) as opened:
         opened.create_topic("orders", partitions=2, segment_bytes=1_024)
         for number in range(COUNT):

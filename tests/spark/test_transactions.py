@@ -1,4 +1,5 @@
-"""Transactions inside Spark: ``isolationLevel`` and every starting offset, as a batch and as a stream."""
+"""Transactions inside Spark: ``isolationLevel`` and every starting offset, as a batch and as a
+stream."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def it(tmpfs_dir: Path) -> Iterator[Story]:
 @pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_starting_offset(spark: SparkSession, it: Story, level: str) -> None:
-    """All in one job, which costs less. Of ``read_uncommitted`` some: see tests/transaction/test_every_start.py."""
+    """All in one job, which costs less. Of ``read_uncommitted`` some: see
+    tests/transaction/test_every_start.py."""
     from pyspark.sql.functions import lit
 
     partition = it.log.partition(TOPIC, 0)

@@ -1,4 +1,5 @@
-"""Writes as Spark does, without Spark: tasks stage, what they tell goes to the driver, the driver commits."""
+"""Writes as Spark does, without Spark: tasks stage, what they tell goes to the driver, the driver
+commits."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ SAVE = "save-" + 32 * "7"
 
 
 class Driver:
-    """One driver and its executors. ``around`` is a process of a simulated machine, or another filesystem."""
+    """One driver and its executors. ``around`` is a process of a simulated machine, or another
+    filesystem."""
 
     def __init__(self, path: Path | str, sink_id: str = QUERY, around: Any = None, **options: Any) -> None:
         self.sink_id = sink_id

@@ -1,4 +1,5 @@
-"""A connection as Spark has it between a driver and its worker, on which the kernel delays acknowledgements."""
+"""A connection as Spark has it between a driver and its worker, on which the kernel delays
+acknowledgements."""
 
 from __future__ import annotations
 

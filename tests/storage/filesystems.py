@@ -1,8 +1,9 @@
-"""Filesystems for tests: the machine's own, with another boot, an error on demand, one flipped bit, or another name.
+"""Filesystems for tests: the machine's own, with another boot, an error on demand, one flipped bit,
+or another name.
 
-``Faulty`` calls ``hook(operation, path)`` before each operation that changes something, and after a write ("wrote") or a
-rename ("replaced"); an exception from it is what the system answered. ``Killed`` stands for a SIGKILL: no code of pylog
-catches it as an error of the system.
+``Faulty`` calls ``hook(operation, path)`` before each operation that changes something, and after a
+write ("wrote") or a rename ("replaced"); an exception from it is what the system answered.
+``Killed`` stands for a SIGKILL: no code of pylog catches it as an error of the system.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def io_error(path: str) -> StorageError:
 
 
 class StandIn(OsFileSystem):
-    """Stays the same object in a log that was opened with it, so that a test can change it, or look at it, later."""
+    """Stays the same object in a log that was opened with it, so that a test can change it, or look
+    at it, later."""
 
     def within(self, root: str) -> OsFileSystem:
         self._root = root
@@ -53,7 +55,8 @@ class OtherBoot(StandIn):
 
 
 class Patient(OtherBoot):
-    """Another boot whose files allow so many reads and no more: what reads for ever fails instead of hanging the run."""
+    """Another boot whose files allow so many reads and no more: what reads for ever fails instead
+    of hanging the run."""
 
     def __init__(self, number: int = 0, reads: int = 20_000) -> None:
         super().__init__(number)
@@ -149,7 +152,8 @@ class FaultyFile:
 
 
 class Faulty(StandIn):
-    """The machine's filesystem with a hook before every change, and a note of what was synced since it was written."""
+    """The machine's filesystem with a hook before every change, and a note of what was synced since
+    it was written."""
 
     def __init__(self, hook: Hook = nothing) -> None:
         self.hook = hook
@@ -207,7 +211,8 @@ class Faulty(StandIn):
 
 
 class Nth:
-    """A hook that raises at the n-th change (from 0) of the given operations, and notes whether it came to that."""
+    """A hook that raises at the n-th change (from 0) of the given operations, and notes whether it
+    came to that."""
 
     def __init__(
         self, n: int, operations: set[str], error: Callable[[str], BaseException], *, suffix: str = ""
@@ -255,7 +260,8 @@ class MemoryFile:
 
 
 class InMemory(StandIn):
-    """A directory's files held in memory, to read only. ``flip`` makes one bit of one file read wrong."""
+    """A directory's files held in memory, to read only. ``flip`` makes one bit of one file read
+    wrong."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory

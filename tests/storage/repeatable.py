@@ -1,4 +1,5 @@
-"""A log that is the same in every byte whenever it is written: fixed clock, ids and random numbers. Prints its digest."""
+"""A log that is the same in every byte whenever it is written: fixed clock, ids and random numbers.
+Prints its digest."""
 
 from __future__ import annotations
 

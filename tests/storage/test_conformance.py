@@ -1,7 +1,7 @@
 """The simulated filesystem answers as the machine's own: one table of situations, asked of both.
 
-Each begins with the same few files. What it answers (a value, or the class of an error and its number) is in the table;
-what it leaves behind must be the same on both.
+Each begins with the same few files. What it answers (a value, or the class of an error and its
+number) is in the table; what it leaves behind must be the same on both.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ LONGEST, TOO_LONG = "n" * 255, "n" * 256
 
 
 def refused(*numbers: int | None) -> tuple[type[BaseException], set[int | None]]:
-    """``StorageError`` with one of these errnos (systems differ); None where pylog refused by itself."""
+    """``StorageError`` with one of these errnos (systems differ); None where pylog refused by
+    itself."""
     return StorageError, set(numbers)
 
 
 class Place:
-    """A directory on some filesystem: ``file`` holds ten digits, ``full`` a file ``inner``, ``bare`` nothing."""
+    """A directory on some filesystem: ``file`` holds ten digits, ``full`` a file ``inner``,
+    ``bare`` nothing."""
 
     def __init__(self, filesystem: FileSystem, root: str, other: FileSystem) -> None:
         self.fs = filesystem
@@ -67,7 +69,8 @@ class Place:
                 yield path, self.read(path)
 
     def moves(self, name: str, change: Callable[[], object]) -> bool:
-        """Whether ``change`` moves the time of ``name`` on. File times are coarse: first, changes elsewhere until one moves."""
+        """Whether ``change`` moves the time of ``name`` on. File times are coarse: first, changes
+        elsewhere until one moves."""
         before = self.fs.modified_ns(self / name)
         self.write("elsewhere", b"")
         while self.fs.modified_ns(self / "elsewhere") <= before:
@@ -130,7 +133,8 @@ def an_open_file_survives(change: Callable[[Place], object]) -> Work:
 
 
 def locked_by(first: Callable[[Any], object], *, elsewhere: bool = False) -> Work:
-    """Whether a second descriptor (of another process, if ``elsewhere``) gets the lock after ``first`` was done with one."""
+    """Whether a second descriptor (of another process, if ``elsewhere``) gets the lock after
+    ``first`` was done with one."""
 
     def work(at: Place) -> bool:
         one, two = at.fs.lock(at / "lock"), (at.other if elsewhere else at.fs).lock(at / "lock")
@@ -148,7 +152,8 @@ HELD_ONCE = [False, True, False, True]
 
 
 def seen(*steps: Callable[[Any], object], elsewhere: bool = False) -> Work:
-    """Whether others see a lock held, after each of these was done with it; and whether it can be taken by them in the end."""
+    """Whether others see a lock held, after each of these was done with it; and whether it can be
+    taken by them in the end."""
 
     def work(at: Place) -> list[bool]:
         other = at.other if elsewhere else at.fs

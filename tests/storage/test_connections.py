@@ -1,4 +1,5 @@
-"""What others sent to this process is acknowledged at once; its other descriptors, and other systems, are left alone."""
+"""What others sent to this process is acknowledged at once; its other descriptors, and other
+systems, are left alone."""
 
 from __future__ import annotations
 

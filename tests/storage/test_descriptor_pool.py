@@ -1,4 +1,5 @@
-"""Files and locks that are closed while they are idle: the same file is opened again, or it is said that it is gone."""
+"""Files and locks that are closed while they are idle: the same file is opened again, or it is said
+that it is gone."""
 
 from __future__ import annotations
 
@@ -176,7 +177,8 @@ def test_a_child_keeps_no_lock_alive_that_was_opened_again(tmp_path: Path) -> No
 
 @pytest.fixture
 def just_before(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, str, Callable[[], object]], None]:
-    """What another thread does once, just before a system call whose arguments are settled by then."""
+    """What another thread does once, just before a system call whose arguments are settled by
+    then."""
 
     def patch(module: ModuleType, call: str, act: Callable[[], object]) -> None:
         real = getattr(module, call)
@@ -263,7 +265,8 @@ IDENTITIES: dict[str, Callable[[Callable[[], None], int], Identity | None]] = {
 def test_what_another_thread_closes_while_the_pool_does_so_stays_closed(
     kind: str, moment: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The pool raised a bare ``OSError``, in a thread that had opened some other file; or the file opened again."""
+    """The pool raised a bare ``OSError``, in a thread that had opened some other file; or the file
+    opened again."""
     close_all()
     item = FS.lock(f"{tmp_path}/f") if kind == "lock" else FS.open_appendable(f"{tmp_path}/f")
     item.close_when_idle()
@@ -300,7 +303,8 @@ class Listed:
 
 
 def test_a_file_that_is_listed_in_the_place_of_one_that_was_freed_stays_listed() -> None:
-    """The pool removed it, if it had not looked at the freed one yet: its descriptor then stayed open for good."""
+    """The pool removed it, if it had not looked at the freed one yet: its descriptor then stayed
+    open for good."""
     close_all()
     freed, new = [Listed()], Listed()
     new.is_used = True

@@ -1,4 +1,5 @@
-"""Descriptors on a system without epoll: their owner is an object of Python, which does what the epoll object does."""
+"""Descriptors on a system without epoll: their owner is an object of Python, which does what the
+epoll object does."""
 
 from __future__ import annotations
 

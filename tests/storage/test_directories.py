@@ -14,7 +14,8 @@ from tests.storage.filesystems import Faulty, io_error
 
 
 class Recorded(Faulty):
-    """Notes what was made and synced instead of doing it; ``there`` are the directories that exist."""
+    """Notes what was made and synced instead of doing it; ``there`` are the directories that
+    exist."""
 
     def __init__(self, *there: str) -> None:
         super().__init__()
@@ -82,7 +83,8 @@ class Guarded(Recorded):
 def test_a_name_in_a_directory_that_pylog_cannot_have_made_it_in_is_taken_to_be_durable(
     refusal: int, writable: bool
 ) -> None:
-    """An administrator's, that the log's user passes through; or one of a filesystem that only others are mounted into."""
+    """An administrator's, that the log's user passes through; or one of a filesystem that only
+    others are mounted into."""
     sync_name(Guarded(refusal, writable=writable), "/a/b")
 
 

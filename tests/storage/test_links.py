@@ -1,4 +1,5 @@
-"""Inside a root nothing is opened, listed or changed through a link; the root itself may be reached through one."""
+"""Inside a root nothing is opened, listed or changed through a link; the root itself may be reached
+through one."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from tests.system import of_the_system
 
 KAFKA_LOG = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
 
-# What opens, lists or changes, by a directory at ``place`` with a file ``f`` and an empty directory ``d`` in it.
+# What opens, lists or changes, by a directory at ``place`` with a file ``f`` and an empty directory
+# ``d`` in it.
 CALLS: dict[str, Callable[[FileSystem, str], object]] = {
     "open_readable": lambda fs, place: fs.open_readable(f"{place}/f"),
     "open_appendable": lambda fs, place: fs.open_appendable(f"{place}/f"),
@@ -251,7 +253,8 @@ def test_a_backup_made_of_hard_links_is_not_written(tmp_log_dir: Path, tmp_path:
 
 @pytest.fixture
 def linked(tmp_log_dir: Path, tmp_path: Path) -> Path:
-    """A log with topics ``t`` and ``u``, where a link stands in the place of the directory of ``t``; where it leads."""
+    """A log with topics ``t`` and ``u``, where a link stands in the place of the directory of
+    ``t``; where it leads."""
     with Log(tmp_log_dir) as log:
         for topic in ("t", "u"):
             log.create_topic(topic)

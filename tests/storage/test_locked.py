@@ -113,7 +113,8 @@ KEPT: list[Interrupted] = []  # their tracebacks keep the frames that were inter
 
 
 def interrupted_at_call(number: int, operation: Callable[[], object]) -> bool:
-    """Raise at the start of the ``number``-th Python function that ``operation`` calls. False where it calls fewer."""
+    """Raise at the start of the ``number``-th Python function that ``operation`` calls. False where
+    it calls fewer."""
     calls = itertools.count()
     raised = False
 

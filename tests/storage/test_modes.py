@@ -1,4 +1,5 @@
-"""Who may read and write what pylog makes: whoever may do so with the directory it is made in, whatever the umask says."""
+"""Who may read and write what pylog makes: whoever may do so with the directory it is made in,
+whatever the umask says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The machine's filesystem keeps what filesystem.py promises, and every refusal is one typed error with a path."""
+"""The machine's filesystem keeps what filesystem.py promises, and every refusal is one typed error
+with a path."""
 
 from __future__ import annotations
 
@@ -189,7 +190,8 @@ def test_a_forked_child_that_abandons_a_lock_leaves_it_to_the_parent(tmp_path: P
 
 @pytest.mark.processes
 def test_a_forked_child_keeps_no_lock_of_its_parent_alive(tmp_path: Path) -> None:
-    """Whatever object has it: the child of a process that dies while it changes the catalog must not lock it for ever."""
+    """Whatever object has it: the child of a process that dies while it changes the catalog must
+    not lock it for ever."""
     lock = FS.lock(f"{tmp_path}/l")
     assert lock.try_acquire()
     (has_started, started), (is_over, over) = os.pipe(), os.pipe()

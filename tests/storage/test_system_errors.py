@@ -1,4 +1,5 @@
-"""What the system answers rarely: other systems' ways, descriptors that fail, and what a forked child must do first."""
+"""What the system answers rarely: other systems' ways, descriptors that fail, and what a forked
+child must do first."""
 
 from __future__ import annotations
 
@@ -139,7 +140,8 @@ def test_a_directory_that_another_process_makes_and_removes_meanwhile_is_an_erro
     assert caught.value.path == f"{tmp_path}/d"
 
 
-# Who was denied what: the tests run as root, to whom nothing is denied, so the system's answers are made up
+# Who was denied what: the tests run as root, to whom nothing is denied, so the system's answers are
+# made up
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""Waiting for files that others change. What must end a wait does so long before its time is over, or the test hangs."""
+"""Waiting for files that others change. What must end a wait does so long before its time is over,
+or the test hangs."""
 
 from __future__ import annotations
 
@@ -209,7 +210,8 @@ MAKING = [function.__code__ for function in (OsWatch.__init__, OsWatch._opened, 
 
 
 def interrupted_at(number: int, paths: list[str]) -> bool:
-    """Make a watch, with an interrupt before the bytecode of this number. False where there are fewer."""
+    """Make a watch, with an interrupt before the bytecode of this number. False where there are
+    fewer."""
     left = number
 
     def trace(frame: FrameType, event: str, _: object) -> Any:

@@ -1,4 +1,5 @@
-"""A table whose topic gets other partitions, another name, or is read-only; or has lost a key for good."""
+"""A table whose topic gets other partitions, another name, or is read-only; or has lost a key for
+good."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A table of a compacted topic: a key whose tombstone was compacted away does not stay, and none is read again without need."""
+"""A table of a compacted topic: a key whose tombstone was compacted away does not stay, and none is
+read again without need."""
 
 from __future__ import annotations
 
@@ -239,7 +240,8 @@ def test_a_table_that_began_after_a_compaction_needs_no_tombstone_of_it(
 
 
 def reads_slowly(monkeypatch: pytest.MonkeyPatch, meanwhile: list[Callable[[], object]]) -> None:
-    """A table that is opened after this reads one batch at a time; after each one of partition 0, the next of these happens."""
+    """A table that is opened after this reads one batch at a time; after each one of partition 0,
+    the next of these happens."""
 
     def apply(store: MemoryStore, partition: int, newest: Any, position: Any) -> None:
         applied(store, partition, newest, position)
@@ -331,7 +333,8 @@ def test_what_an_earlier_build_has_compacted_is_not_read_again_at_each_roll(log:
 def test_a_table_that_had_not_read_what_a_recovery_cut_away_needs_the_tombstones_of_what_came_then(
     log: Log, clock: ManualClock, tmp_path: Path
 ) -> None:
-    """The disk has lost the slots and segments that were compacted. The table had stopped before them, at damage."""
+    """The disk has lost the slots and segments that were compacted. The table had stopped before
+    them, at damage."""
     log.create_topic("u", cleanup_policy="compact", delete_retention_ms=KEPT_MS, segment_bytes=1024)
     partition = log.partition("u", 0)
     partition.append([ProducerRecord(b"to be deleted", b"b")], acks="all")

@@ -1,4 +1,5 @@
-"""A compaction and a table take their steps in any order, time passes at any step, and either is killed: a table is a scan.
+"""A compaction and a table take their steps in any order, time passes at any step, and either is
+killed: a table is a scan.
 
 ``PYLOG_TEST_TABLE_RACES`` sets the number of histories.
 """

@@ -1,4 +1,5 @@
-"""A kill or a power failure at any step: the next table is a scan of what the log has then, and of what is added to it."""
+"""A kill or a power failure at any step: the next table is a scan of what the log has then, and of
+what is added to it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ LOG, TABLE = "/log", "/state/table"
 
 
 def program(machine: Machine) -> None:
-    """A table that is refreshed, saved, closed and opened, while its topic grows and is not synced."""
+    """A table that is refreshed, saved, closed and opened, while its topic grows and is not
+    synced."""
     with machine.process().open_log(LOG) as log:
         log.create_topic("t", partitions=2, if_not_exists=True)
         table: Any = pylog.table(log, "t", directory=TABLE, snapshot_records=3)

@@ -1,4 +1,5 @@
-"""What interrupts a table: a full disk at each write, a signal handler's exception at each step, a call in a handler."""
+"""What interrupts a table: a full disk at each write, a signal handler's exception at each step, a
+call in a handler."""
 
 from __future__ import annotations
 
@@ -216,7 +217,8 @@ def test_after_an_exception_of_a_signal_handler_at_any_step_the_table_is_a_scan(
 
 
 def test_entries_that_are_ahead_of_their_position_are_not_saved(tmp_path: Path, log: Log) -> None:
-    """They would stay if a power failure took their records, since the position says nothing of them."""
+    """They would stay if a power failure took their records, since the position says nothing of
+    them."""
     log.create_topic("t", partitions=2)
     send(log, (b"a", b"0"))
     log.partition("t", 1).append([ProducerRecord(b"1", b"other")], acks=1)

@@ -1,4 +1,5 @@
-"""A process with a table in RocksDB is killed with SIGKILL at any step of the log or of the store: the next is a scan.
+"""A process with a table in RocksDB is killed with SIGKILL at any step of the log or of the store:
+the next is a scan.
 
 ``PYLOG_TEST_TABLE_KILLS`` sets the number of kills.
 """

@@ -1,4 +1,5 @@
-"""After any history of a topic, a table is a dict made by a scan: whatever it saved, and whenever it was closed or killed.
+"""After any history of a topic, a table is a dict made by a scan: whatever it saved, and whenever
+it was closed or killed.
 
 ``PYLOG_TEST_TABLE_HISTORIES`` sets the number of histories of each store.
 """

@@ -1,4 +1,5 @@
-"""A table in RocksDB: its directory is not trusted, damage is never the end of the keys, and closing it closes RocksDB."""
+"""A table in RocksDB: its directory is not trusted, damage is never the end of the keys, and
+closing it closes RocksDB."""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ def test_only_the_user_may_read_the_directory(topic: Log, tmp_path: Path) -> Non
 
 
 def test_what_a_hostile_directory_has_is_never_unpickled(topic: Log, tmp_path: Path) -> None:
-    """Made by rocksdict in its usual mode, where values are pickled objects: loading one of these would end the test."""
+    """Made by rocksdict in its usual mode, where values are pickled objects: loading one of these
+    would end the test."""
     directory = tmp_path / "table" / "rocksdb"
     directory.mkdir(parents=True)
     program = f"""

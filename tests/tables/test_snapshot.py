@@ -1,4 +1,5 @@
-"""A snapshot's bytes are not trusted: whatever they are, reading gives a snapshot, or says that it is none."""
+"""A snapshot's bytes are not trusted: whatever they are, reading gives a snapshot, or says that it
+is none."""
 
 from __future__ import annotations
 

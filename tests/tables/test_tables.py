@@ -1,4 +1,5 @@
-"""A table: what it shows of its topic, when it reads, how it is saved, and which uses it refuses."""
+"""A table: what it shows of its topic, when it reads, how it is saved, and which uses it
+refuses."""
 
 from __future__ import annotations
 
@@ -475,7 +476,8 @@ def test_a_record_without_an_offset_is_not_waited_for(topic: Log) -> None:
 
 
 def test_retention_that_overtakes_a_table_again_and_again_does_not_stop_it(topic: Log) -> None:
-    """Retention may take what a slow table is about to read, again and again: it goes on while it reads something."""
+    """Retention may take what a slow table is about to read, again and again: it goes on while it
+    reads something."""
     for number in range(20):
         send(topic, (b"%d" % number, b"v"))
     table = pylog.table(topic, "t", auto_refresh=False)

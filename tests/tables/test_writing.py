@@ -1,4 +1,5 @@
-"""A table that is written: what its own lookups see, compare-and-set between threads and processes, open transactions."""
+"""A table that is written: what its own lookups see, compare-and-set between threads and processes,
+open transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One thing that goes wrong, put into a clean history. Each takes a history and what draws the place; None where it has none.
+"""One thing that goes wrong, put into a clean history. Each takes a history and what draws the
+place; None where it has none.
 
 They are what bugs of a log look like from outside, not what the checker is known to look for.
 """
@@ -200,7 +201,8 @@ def read_again(history: History, random_: random.Random) -> History | None:
 
 
 def _next_poll(history: History, number: int, name: str) -> int | None:
-    """The next operation in which the same process goes on reading the partition; None where it seeks before.
+    """The next operation in which the same process goes on reading the partition; None where it
+    seeks before.
 
     Not where records in between are to be deleted: what is deleted nobody misses.
     """
@@ -237,7 +239,8 @@ def read_before_sent(history: History, random_: random.Random) -> History | None
 
 
 def torn(history: History, random_: random.Random) -> History | None:
-    """Of a batch that nobody was told of, one record is missing in the log, and those behind it have moved up."""
+    """Of a batch that nobody was told of, one record is missing in the log, and those behind it
+    have moved up."""
     answered = {op.process for op in history if op.f == SEND and op.type in (OK, FAIL)}
     final = {(name, history[at].polled[name][place][1]) for at, name, place in records(history, final=True)}
     batches = [

@@ -1,9 +1,11 @@
-"""Histories for tests: a small language for tiny ones, and a generator that plays a log which keeps its promises.
+"""Histories for tests: a small language for tiny ones, and a generator that plays a log which keeps
+its promises.
 
-Operations are parted by ``;``. Each is a process, a type, a function, and then: ``7@0`` (value 7 at offset 0), ``7`` (its
-offset is not known), ``?@0`` (an altered value), ``@5`` (a position), ``-`` (an unknown one), ``u:`` (of partition u from here
-on; else of t), ``sent``, ``polled`` and ``positions`` (of a txn: what follows; first of t), ``atomic``, ``final``, ``g3`` (of
-group g in generation 3), ``T=6.5`` (the time; else 1 ms after the operation before).
+Operations are parted by ``;``. Each is a process, a type, a function, and then: ``7@0`` (value 7 at
+offset 0), ``7`` (its offset is not known), ``?@0`` (an altered value), ``@5`` (a position), ``-``
+(an unknown one), ``u:`` (of partition u from here on; else of t), ``sent``, ``polled`` and
+``positions`` (of a txn: what follows; first of t), ``atomic``, ``final``, ``g3`` (of group g in
+generation 3), ``T=6.5`` (the time; else 1 ms after the operation before).
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ def _operation(words: list[str], time: float) -> Operation:
 
 
 class Player:
-    """Producers that fail, crash and are answered late; transactions; consumers; deletions: all as a right log would have it."""
+    """Producers that fail, crash and are answered late; transactions; consumers; deletions: all as
+    a right log would have it."""
 
     def __init__(self, seed: int, steps: int) -> None:
         self.random = random.Random(seed)

@@ -1,4 +1,5 @@
-"""Every kind of anomaly is found where it is, and not where it nearly is; the history of a right log has none."""
+"""Every kind of anomaly is found where it is, and not where it nearly is; the history of a right
+log has none."""
 
 from __future__ import annotations
 

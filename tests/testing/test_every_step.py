@@ -1,4 +1,5 @@
-"""A program whose power is lost at every step: each moment is checked, each failure told, and the program knows nothing of it."""
+"""A program whose power is lost at every step: each moment is checked, each failure told, and the
+program knows nothing of it."""
 
 from __future__ import annotations
 

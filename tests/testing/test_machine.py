@@ -1,4 +1,5 @@
-"""Processes of a simulated machine: what one does and another sees, how they die, and how a write or a sync fails."""
+"""Processes of a simulated machine: what one does and another sees, how they die, and how a write
+or a sync fails."""
 
 from __future__ import annotations
 
@@ -453,7 +454,8 @@ def test_the_pytest_plugin_does_not_load_the_machine() -> None:
 
 
 def test_a_full_disk_that_a_hook_makes_is_the_error_of_a_full_disk() -> None:
-    """For a program it is one thing: ``StorageFull``, nothing appended, and the next append goes on."""
+    """For a program it is one thing: ``StorageFull``, nothing appended, and the next append goes
+    on."""
     machine = Machine()
     process = machine.process()
     with process.open_log("/log") as log:

@@ -1,4 +1,5 @@
-"""What a loss of power leaves of a disk is exactly what it may leave: small cases by hand, large ones by a model."""
+"""What a loss of power leaves of a disk is exactly what it may leave: small cases by hand, large
+ones by a model."""
 
 from __future__ import annotations
 
@@ -321,7 +322,8 @@ NAMES = ("a", "b", "c")
 
 
 class Model:
-    """The contents that each file had since it was last synced, and the files that each name led to since the directory was."""
+    """The contents that each file had since it was last synced, and the files that each name led to
+    since the directory was."""
 
     def __init__(self) -> None:
         self.machine = Machine()

@@ -23,7 +23,8 @@ _PARTITIONS = 20
 
 
 class Held:
-    """What decoders hold, and the records that they gave. ``record`` and ``batch`` are the largest that there was."""
+    """What decoders hold, and the records that they gave. ``record`` and ``batch`` are the largest
+    that there was."""
 
     def __init__(self) -> None:
         self.open_bytes = self.batch_bytes = self.record_bytes = self.opened = 0

@@ -48,7 +48,8 @@ def values(log: Log, key: bytes) -> list[bytes | None]:
 
 @contextmanager
 def log_with_a_moved_key(path: Path, first: int, second: int, **config: object) -> Iterator[tuple[Log, bytes]]:
-    """A key's old value is in the partition ``first``, and its place is ``second`` now. ``second`` is the older partition."""
+    """A key's old value is in the partition ``first``, and its place is ``second`` now. ``second``
+    is the older partition."""
     clock = ManualClock()
     with Log(path, clock=clock) as log:
         log.create_topic("t", partitions=2, **config)  # type: ignore[arg-type]
@@ -62,7 +63,8 @@ def log_with_a_moved_key(path: Path, first: int, second: int, **config: object) 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0)])
 def test_the_value_before_a_key_moved_comes_first(tmp_log_dir: Path, first: int, second: int) -> None:
-    """The partition with the new value has an older record: the order of whole pieces is another one."""
+    """The partition with the new value has an older record: the order of whole pieces is another
+    one."""
     with log_with_a_moved_key(tmp_log_dir, first, second) as (log, key):
         put(log, 3, key, b"new")
         log.repartition("t", 4)
@@ -101,7 +103,8 @@ def test_a_delete_horizon_is_not_the_time_of_a_record(tmp_log_dir: Path, first: 
 def test_a_transaction_that_was_open_before_a_key_moved_holds_back_what_follows(
     tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its records come first when it has ended, and not all of that is copied while the locks are held."""
+    """Its records come first when it has ended, and not all of that is copied while the locks are
+    held."""
     monkeypatch.setattr("pylog.topic_changes.merging.RECORDS_AT_ONCE", 1)
     monkeypatch.setattr("pylog.topic_changes.copying._STEP_BYTES", 1)
     monkeypatch.setattr("pylog.topic_changes.repartition._LITTLE_BYTES", 1)
@@ -132,7 +135,8 @@ def test_a_transaction_that_was_open_before_a_key_moved_holds_back_what_follows(
 
 
 class Model:
-    """A topic that changes at random, and the values of each key in the order in which they were sent."""
+    """A topic that changes at random, and the values of each key in the order in which they were
+    sent."""
 
     def __init__(self, log: Log, clock: ManualClock, random: Random) -> None:
         self.log, self.clock, self.random = log, clock, random

@@ -1,4 +1,5 @@
-"""A topic gets another name: its records, its id and its groups' positions stay, whatever happens in between."""
+"""A topic gets another name: its records, its id and its groups' positions stay, whatever happens
+in between."""
 
 from __future__ import annotations
 
@@ -352,7 +353,8 @@ def test_a_change_whose_draft_is_damaged_is_left_as_it_is(
 def test_a_topic_that_has_the_old_name_again_keeps_its_directories(
     tmp_log_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An earlier version, which knows no changes, has created it; or a copy was restored over the log."""
+    """An earlier version, which knows no changes, has created it; or a copy was restored over the
+    log."""
     with Log(tmp_log_dir) as log:
         fill(log)
         before = log.describe_topic("old")

@@ -1,4 +1,5 @@
-"""A topic gets another number of partitions: each key keeps its order, and no group misses a record."""
+"""A topic gets another number of partitions: each key keeps its order, and no group misses a
+record."""
 
 from __future__ import annotations
 
@@ -115,7 +116,8 @@ def test_records_without_a_key_tombstones_and_large_records(tmp_log_dir: Path) -
 
 @pytest.mark.slow
 def test_a_group_continues_where_it_has_committed(tmp_log_dir: Path) -> None:
-    """The member notices by itself. What comes again is at most what was behind the slowest partition."""
+    """The member notices by itself. What comes again is at most what was behind the slowest
+    partition."""
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
         log.create_topic("t", partitions=3)
         fill(log, 0, 500)
@@ -282,7 +284,8 @@ def test_records_deleted_meanwhile_do_not_come_back(tmp_log_dir: Path, monkeypat
 
 
 def test_a_group_that_appears_in_the_last_moment(tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its commits would count, and are not translated: the copy is continued, and the moment is another one."""
+    """Its commits would count, and are not translated: the copy is continued, and the moment is
+    another one."""
     with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
         log.create_topic("t", partitions=2)
         log.create_topic("u")

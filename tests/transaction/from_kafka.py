@@ -1,4 +1,5 @@
-"""A log of pylog's with topics that a Kafka broker wrote: their files in the place of a new topic's."""
+"""A log of pylog's with topics that a Kafka broker wrote: their files in the place of a new
+topic's."""
 
 from __future__ import annotations
 

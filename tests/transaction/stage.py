@@ -1,4 +1,5 @@
-"""A simulated machine with a log, transactional producers in processes of their own, and what a new reader sees."""
+"""A simulated machine with a log, transactional producers in processes of their own, and what a new
+reader sees."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ class Stage:
         return Owner(self.machine.process(), transactional_id, timeout_ms)
 
     def read(self, *, read_only: bool = True) -> dict[int, list[str]]:
-        """What ``read_committed`` sees in a new process, by partition. ``?`` ends what is hidden for now."""
+        """What ``read_committed`` sees in a new process, by partition. ``?`` ends what is hidden
+        for now."""
         with self.machine.process().open_log(ROOT, read_only=read_only) as log:
             return {number: values_of(log, number) for number in range(PARTITIONS)}
 

@@ -1,4 +1,5 @@
-"""Transactions of several producers in one partition, with a model of every batch and of what readers may see."""
+"""Transactions of several producers in one partition, with a model of every batch and of what
+readers may see."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ LINGER_MS = 60_000  # so that only ``flush`` writes a batch, however slow the ma
 
 
 class Batch(NamedTuple):
-    """A batch as its header must say. ``transaction`` counts those of the story, None for a plain one."""
+    """A batch as its header must say. ``transaction`` counts those of the story, None for a plain
+    one."""
 
     base_offset: int
     values: tuple[str, ...]
@@ -143,7 +145,8 @@ def story(log: Log, names: tuple[str, ...] = ("one", "two")) -> Iterator[Story]:
 
 
 def commit_abort_commit(it: Story) -> None:
-    """One producer commits, aborts and commits, several batches each, with offsets; another one's transactions interleave."""
+    """One producer commits, aborts and commits, several batches each, with offsets; another one's
+    transactions interleave."""
     it.plain("p0")
     it.begin("one")
     it.send("one", "a0", "a1")

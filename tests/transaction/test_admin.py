@@ -121,7 +121,8 @@ def test_verify_counts_them_and_notes_those_that_no_producer_will_end(
 
 
 def without_table(root: Path, *, damaged: bool) -> None:
-    """The power has taken the table, or a disk has lost its file, and an open transaction is left."""
+    """The power has taken the table, or a disk has lost its file, and an open transaction is
+    left."""
     with Log(root) as log:
         log.create_topic("t")
         die(open_one(log, "app"))

@@ -1,4 +1,5 @@
-"""Transactions of one producer that follow and interleave within one fetch, read from every starting offset by every face."""
+"""Transactions of one producer that follow and interleave within one fetch, read from every
+starting offset by every face."""
 
 from __future__ import annotations
 

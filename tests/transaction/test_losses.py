@@ -50,7 +50,8 @@ def kill_at(owner: Owner, name: str, path: str) -> None:
 
 
 def an_epoch_that_was_lost_with_the_power_is_used_again() -> str:
-    """T2's records reach the disk, no decision does. After the reboot, the id's second transaction commits."""
+    """T2's records reach the disk, no decision does. After the reboot, the id's second transaction
+    commits."""
     stage = Stage()
     first = stage.owner()
     first.commit({0: "T1"})
@@ -69,7 +70,8 @@ def without_new_producer_ids(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def an_epoch_without_a_record_is_used_again() -> str:
-    """The table has T1's epoch. T2 is aborted, and T3's records reach the disk; then the power takes what is later there."""
+    """The table has T1's epoch. T2 is aborted, and T3's records reach the disk; then the power
+    takes what is later there."""
     stage = Stage()
     first = stage.owner()
     first.commit({0: "T1"})
@@ -127,7 +129,8 @@ def without_a_look_under_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_decision_above_the_tables_durable_end_is_acted_on() -> str:
-    """The owner dies before its decision is durable. Another process finishes one partition; then the power fails."""
+    """The owner dies before its decision is durable. Another process finishes one partition; then
+    the power fails."""
     stage = Stage()
     owner = stage.owner()
     owner.begin({0: "T1", 1: "T1"})
@@ -185,7 +188,8 @@ def without_settling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_damaged_table_decides() -> str:
-    """The owner dies after its decision and before its markers. The table is damaged for a while."""
+    """The owner dies after its decision and before its markers. The table is damaged for a
+    while."""
     stage = Stage()
     owner = stage.owner()
     owner.begin({0: "T1", 1: "T1"})
@@ -255,7 +259,8 @@ def with_the_table_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def the_table_forgets_a_commit_between_two_looks_of_a_reader() -> str:
-    """T1's marker comes late: after the reader's look at the batches. Then it is durable, and T1 is completed."""
+    """T1's marker comes late: after the reader's look at the batches. Then it is durable, and T1 is
+    completed."""
     stage = Stage()
     owner = stage.owner()
     owner.begin({0: "T1", 1: "T1"})
@@ -314,9 +319,11 @@ def without_taking_in_what_the_owner_left(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def an_abort_passes_over_a_decision_that_is_not_published() -> str:
-    """A commit is interrupted in the append of its decision, and repeated in vain. Then the application aborts.
+    """A commit is interrupted in the append of its decision, and repeated in vain. Then the
+    application aborts.
 
-    If it is told that this is done, it must stay so, also after a power failure, which takes the markers.
+    If it is told that this is done, it must stay so, also after a power failure, which takes the
+    markers.
     """
     stage = Stage()
     owner = stage.owner()

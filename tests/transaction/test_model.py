@@ -1,6 +1,8 @@
-"""Transactions against a plain model: what is visible is what was committed, in the order of the partition.
+"""Transactions against a plain model: what is visible is what was committed, in the order of the
+partition.
 
-Two producers with ids of their own, incarnations that take over, deaths, losses of power, markers that a disk refuses.
+Two producers with ids of their own, incarnations that take over, deaths, losses of power, markers
+that a disk refuses.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ some_id = st.sampled_from(IDS)
 
 
 class Transactions(RuleBasedStateMachine):
-    """``written``: values in the order in which they came into the log. ``committed``: those to be seen."""
+    """``written``: values in the order in which they came into the log. ``committed``: those to be
+    seen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +68,8 @@ class Transactions(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(data=st.data())
     def commit_with_markers_refused(self, data: st.DataObject) -> None:
-        """A disk refuses every write to a partition once the decision is durable: ``commit`` returns all the same."""
+        """A disk refuses every write to a partition once the decision is durable: ``commit``
+        returns all the same."""
         name = data.draw(st.sampled_from(sorted(self.open)))
         owner, is_decided = self.owners[name], False
 

@@ -1,4 +1,5 @@
-"""A producer's transactions where something strikes between two steps: exceptions, refusals, other threads, callbacks, forks."""
+"""A producer's transactions where something strikes between two steps: exceptions, refusals, other
+threads, callbacks, forks."""
 
 from __future__ import annotations
 
@@ -488,7 +489,8 @@ def test_a_transaction_of_one_batch_after_an_abort_is_written_once() -> None:
 
 
 def test_a_log_whose_producer_ids_begin_as_kafkas_do_hides_nothing_after_a_loss_of_power() -> None:
-    """As those of earlier versions do. The power takes all that was not synced, and leaves the record."""
+    """As those of earlier versions do. The power takes all that was not synced, and leaves the
+    record."""
     stage = Stage()
     write_atomically(stage.machine.process().filesystem, "/log/.pylog/producer-ids", b"5000\n")
     owner = stage.owner()
@@ -519,7 +521,8 @@ def ready(log: Log, **options: Any) -> Producer:
 def test_a_send_that_returns_after_the_transaction_has_ended_is_not_in_the_next_one(
     end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if another thread ended it while this one was between the look at the transaction and its batch."""
+    """As if another thread ended it while this one was between the look at the transaction and its
+    batch."""
     with Log(tmp_path / "log") as log:
         producer = ready(log)
         producer.begin_transaction()
@@ -598,7 +601,8 @@ def until_returned(call: Callable[[], None]) -> None:
 
 @pytest.mark.usefixtures("quick_switches")
 def test_records_that_other_threads_send_during_a_commit_are_in_it_or_refused(tmp_path: Path, seed: int) -> None:
-    """A record is visible if and only if its delivery succeeded and its transaction was committed."""
+    """A record is visible if and only if its delivery succeeded and its transaction was
+    committed."""
     log = Log(tmp_path / "log")
     producer = ready(log, batch_bytes=300)
     is_over, deliveries, sent = threading.Event(), dict[int, Delivery](), threading.Semaphore(0)

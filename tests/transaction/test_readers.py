@@ -1,4 +1,5 @@
-"""``read_committed`` in every face of the library, with real producers: what is decided is shown, with or without its marker."""
+"""``read_committed`` in every face of the library, with real producers: what is decided is shown,
+with or without its marker."""
 
 from __future__ import annotations
 
@@ -175,7 +176,8 @@ def test_a_consumer_that_may_write_writes_the_missing_markers(log: Log, monkeypa
 def dies_at(
     monkeypatch: pytest.MonkeyPatch, where: type, name: str, producer: Producer, *, commit: bool, before: bool
 ) -> None:
-    """The owner ends its transaction and dies, once, just before or after this question is answered."""
+    """The owner ends its transaction and dies, once, just before or after this question is
+    answered."""
     original = getattr(where, name)
     is_over: list[bool] = []
 
@@ -211,7 +213,8 @@ def dies_at(
 def test_an_owner_that_commits_and_dies_between_two_questions_is_not_taken_for_one_that_aborted(
     log: Log, root: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool, where: type, name: str, before: bool
 ) -> None:
-    """Whether it lives is asked before the table is read: in the other order the table may lack a commit of a dead owner."""
+    """Whether it lives is asked before the table is read: in the other order the table may lack a
+    commit of a dead owner."""
     producer = producer_of(log)
     producer.begin_transaction()
     send(producer, "one")
@@ -233,7 +236,8 @@ def test_an_owner_that_commits_and_dies_between_two_questions_is_not_taken_for_o
 def test_a_reader_of_the_same_process_sees_no_part_of_what_is_decided_between_two_partitions(
     log: Log, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has read the first partition before: then it may lack there what it sees in others, but never within one."""
+    """It has read the first partition before: then it may lack there what it sees in others, but
+    never within one."""
     producer = producer_of(log)
     producer.begin_transaction()
     send(producer, "one", "two")
@@ -248,7 +252,8 @@ def test_a_reader_of_the_same_process_sees_no_part_of_what_is_decided_between_tw
 
 
 def polled_while_its_owner_dies(monkeypatch: pytest.MonkeyPatch, when: str, *, read_only: bool) -> list[bytes | None]:
-    """What a poll of 0.1 s returns, if a transaction hides a plain record until its owner dies at this time."""
+    """What a poll of 0.1 s returns, if a transaction hides a plain record until its owner dies at
+    this time."""
     stage = Stage()
     owner = stage.owner()
     owner.begin({0: "hides", 1: "hides"})
@@ -282,7 +287,8 @@ def polled_while_its_owner_dies(monkeypatch: pytest.MonkeyPatch, when: str, *, r
 def test_a_poll_looks_after_its_deadline_once_more_at_a_transaction_that_hid_records(
     monkeypatch: pytest.MonkeyPatch, when: str, read_only: bool
 ) -> None:
-    """The owner's death changes no file, so nothing else tells it that there is something to read."""
+    """The owner's death changes no file, so nothing else tells it that there is something to
+    read."""
     assert polled_while_its_owner_dies(monkeypatch, when, read_only=read_only) == [b"plain", b"plain"]
 
 

@@ -1,4 +1,5 @@
-"""The records of ``__transaction_state``, byte by byte as Kafka's schemas ``TransactionLogKey`` and ``TransactionLogValue``."""
+"""The records of ``__transaction_state``, byte by byte as Kafka's schemas ``TransactionLogKey`` and
+``TransactionLogValue``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a disk, a lock or a foreign file refuses in the middle of a transaction, and what others see of it."""
+"""What a disk, a lock or a foreign file refuses in the middle of a transaction, and what others see
+of it."""
 
 from __future__ import annotations
 
@@ -131,7 +132,8 @@ def test_what_was_decided_meanwhile_is_not_aborted() -> None:
 
 
 def test_ids_like_kafka_s_end_below_the_first_one_of_ours() -> None:
-    """What no table knows is aborted if only pylog can have given the id; of Kafka's nobody can know."""
+    """What no table knows is aborted if only pylog can have given the id; of Kafka's nobody can
+    know."""
     owner = Stage().owner()
     partition = owner.log.manager.partition("t", 0)
     for producer_id, outcome, note in (
@@ -226,7 +228,8 @@ def test_commits_to_a_topic_that_was_deleted_are_forgotten() -> None:
 
 @pytest.mark.slow
 def test_what_is_touched_once_is_synced_for_the_table_to_forget_it(caplog: pytest.LogCaptureFixture) -> None:
-    """Each transaction in partitions of its own: no later one syncs the markers of those before. During one, the disk refuses."""
+    """Each transaction in partitions of its own: no later one syncs the markers of those before.
+    During one, the disk refuses."""
     stage = Stage()
     owner = stage.owner()
     count = UNFINISHED_MAX + 4
@@ -286,7 +289,8 @@ def test_a_log_without_a_table_has_no_commit_of_an_id() -> None:
 
 
 def test_a_tombstone_of_kafka_s_in_the_table_says_nothing() -> None:
-    """Of an id that Kafka may have given, no record does not mean aborted. Of others a tombstone decides nothing either."""
+    """Of an id that Kafka may have given, no record does not mean aborted. Of others a tombstone
+    decides nothing either."""
     stage = Stage()
     owner = stage.owner()
     with stage.machine.process().open_log(ROOT) as log:
@@ -303,7 +307,8 @@ def test_a_tombstone_of_kafka_s_in_the_table_says_nothing() -> None:
 
 
 def test_an_unpublished_record_of_another_transaction_is_not_its_commit() -> None:
-    """One owner dies with a decision that is in the log and not published; another one had decided nothing."""
+    """One owner dies with a decision that is in the log and not published; another one had decided
+    nothing."""
     stage = Stage()
     other = stage.owner("other")
     other.begin({2: "T2", 3: "T2"})
@@ -345,7 +350,8 @@ def test_a_commit_that_was_begun_cannot_be_aborted() -> None:
 
 @pytest.mark.parametrize("number", [6, 7])
 def test_a_status_that_only_kafka_has_says_nothing(number: int) -> None:
-    """``Dead`` and ``PrepareEpochFence``, which a broker never writes to its log: nothing is forgotten either."""
+    """``Dead`` and ``PrepareEpochFence``, which a broker never writes to its log: nothing is
+    forgotten either."""
     stage = Stage()
     owner = stage.owner()
     with stage.machine.process().open_log(ROOT) as log:
@@ -460,7 +466,8 @@ def test_a_forked_child_has_neither_the_id_nor_its_state(monkeypatch: pytest.Mon
 
 
 def test_two_threads_use_the_lock_of_an_id_one_after_the_other() -> None:
-    """A descriptor that one thread has locked does not keep another thread out: the second one waits with its own."""
+    """A descriptor that one thread has locked does not keep another thread out: the second one
+    waits with its own."""
     stage = Stage()
     owner = stage.owner()
     live = owner._owner
@@ -507,7 +514,8 @@ def test_an_owner_s_file_that_another_process_has_locked_is_not_taken_for_its_ow
 
 @pytest.mark.parametrize(("at", "value"), [(22, 9), (12, 0x80), (20, 0x80), (24, 0x80)])
 def test_a_state_that_cannot_be_is_none_though_its_checksum_is_right(at: int, value: int) -> None:
-    """A status that there is not, a negative producer id, epoch or timeout: the owner lives, so nothing is decided."""
+    """A status that there is not, a negative producer id, epoch or timeout: the owner lives, so
+    nothing is decided."""
     stage = Stage()
     owner = stage.owner()
     owner.begin(BOTH)

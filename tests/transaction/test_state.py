@@ -70,5 +70,6 @@ def test_only_an_ongoing_transaction_is_late_and_never_before_its_timeout_since_
 
 
 def test_the_numbers_are_kafkas() -> None:
-    """``TransactionState`` of Kafka 4: Empty 0, Ongoing 1, PrepareCommit 2, PrepareAbort 3, CompleteCommit 4, CompleteAbort 5."""
+    """``TransactionState`` of Kafka 4: Empty 0, Ongoing 1, PrepareCommit 2, PrepareAbort 3,
+    CompleteCommit 4, CompleteAbort 5."""
     assert [status.value for status in Status] == [0, 1, 2, 3, 4, 5]

@@ -1,4 +1,5 @@
-"""What a new owner of an id finds in the log stays so: nothing of the owner before comes after it."""
+"""What a new owner of an id finds in the log stays so: nothing of the owner before comes after
+it."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from tests.transaction.stage import ROOT, Owner, Stage, values_of
 def test_what_a_new_owner_reads_is_what_the_owner_before_has_left(
     crash: Callable[..., int], flushes: bool, seed: int
 ) -> None:
-    """A program continues after the last record that it has written: what appears later, it would write twice."""
+    """A program continues after the last record that it has written: what appears later, it would
+    write twice."""
     machine = Machine(seed, tear_writes=crash is for_every_kill)
     with machine.process().open_log(ROOT) as log:
         log.create_topic("t")

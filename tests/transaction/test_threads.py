@@ -1,4 +1,5 @@
-"""A transactional producer that several threads use: no record changes its transaction, and none escapes the fence."""
+"""A transactional producer that several threads use: no record changes its transaction, and none
+escapes the fence."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def producer(log: Log) -> Iterator[Producer]:
 def another_thread_appends(
     producer: Producer, monkeypatch: pytest.MonkeyPatch, go_on: threading.Event
 ) -> Iterator[threading.Thread]:
-    """Another thread has a batch of partition 0 in its hands, and waits for ``go_on`` before the append."""
+    """Another thread has a batch of partition 0 in its hands, and waits for ``go_on`` before the
+    append."""
     is_there, append = threading.Event(), ProducerTransactions.append
 
     def slow(self: ProducerTransactions, *arguments: Any) -> Any:
@@ -243,7 +245,8 @@ def test_one_batch_that_is_in_the_log_is_committed_though_another_producer_takes
 
 
 def test_a_producer_is_not_initialized_before_the_decisions_of_earlier_ones_are_durable() -> None:
-    """Else the offsets of such a transaction would count later, and not now, when its work may be repeated."""
+    """Else the offsets of such a transaction would count later, and not now, when its work may be
+    repeated."""
     stage = Stage()
     first = stage.owner()
     first.begin({0: "T1"})
@@ -325,7 +328,8 @@ def test_an_error_in_another_thread_is_raised() -> None:
 
 
 def test_a_wait_for_a_thread_of_the_parent_process_ends() -> None:
-    """In a child that a signal handler has forked in the middle of a commit, the other threads are gone."""
+    """In a child that a signal handler has forked in the middle of a commit, the other threads are
+    gone."""
     is_there, go_on, threads = threading.Event(), threading.Event(), SyncThreads(1)
 
     def check() -> None:

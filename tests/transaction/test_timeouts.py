@@ -1,4 +1,5 @@
-"""``transaction_timeout_ms``: for owners that live, and append nothing. Nothing waits for it when an owner is dead."""
+"""``transaction_timeout_ms``: for owners that live, and append nothing. Nothing waits for it when
+an owner is dead."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What a producer is told of a transaction is what readers see, whatever strikes in its commit, and in the call after it.
+"""What a producer is told of a transaction is what readers see, whatever strikes in its commit, and
+in the call after it.
 
-A commit is interrupted at each of its steps. The next call, a commit or an abort, meets each kind of error, or another interrupt.
-Then the application does what it was told to: it commits, aborts, or closes;
-or another producer takes over before its last commit.
+A commit is interrupted at each of its steps. The next call, a commit or an abort, meets each kind
+of error, or another interrupt. Then the application does what it was told to: it commits, aborts,
+or closes; or another producer takes over before its last commit.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ FAULTS = {
 
 @contextmanager
 def interrupted_at(stage: Stage, number: int) -> Iterator[list[Step]]:
-    """The step ``number`` of those that change something is interrupted. Yields where, once it was."""
+    """The step ``number`` of those that change something is interrupted. Yields where, once it
+    was."""
     struck: list[Step] = []
     count = 0
 
@@ -84,7 +86,8 @@ def struck_by(stage: Stage, fault: Fault) -> Iterator[None]:
 
 
 class Application:
-    """Calls, and remembers what it was told: True of a commit, False of an abort, None of nothing yet."""
+    """Calls, and remembers what it was told: True of a commit, False of an abort, None of nothing
+    yet."""
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner

@@ -1,4 +1,5 @@
-"""A backup: a consistent, durable copy of a log in use, beside which producers, consumers and retention continue."""
+"""A backup: a consistent, durable copy of a log in use, beside which producers, consumers and
+retention continue."""
 
 from __future__ import annotations
 
@@ -111,7 +112,8 @@ class _Backup:
         return {partition: end for partition, end in copied.items() if partition.topic not in gone}
 
     def _copy_of(self, partition: PartitionLog, earlier: Record | None) -> PartitionCopy:
-        """``earlier`` has the partition only if it is of the same topic, not of one that had its name."""
+        """``earlier`` has the partition only if it is of the same topic, not of one that had its
+        name."""
         topic, number = partition.topic_partition
         path = self._layout.partition(topic, number)
         there = Layout(self._destination.path).partition(topic, number)
@@ -119,7 +121,8 @@ class _Backup:
         return PartitionCopy(partition, self._target, path, there if is_there else None, self._tally)
 
     def _refuse_compaction(self, partition: PartitionLog, cut: Cut) -> None:
-        """``StorageError`` if the topic is compacted only since the cut: records may be gone that the copy must have."""
+        """``StorageError`` if the topic is compacted only since the cut: records may be gone that
+        the copy must have."""
         topic = self._manager.describe_topic(partition.topic)
         if topic.config.is_compacted and topic.name not in cut.compacted:
             raise StorageError(
@@ -128,7 +131,8 @@ class _Backup:
             )  # fmt: skip
 
     def _write_topics(self, cut: Cut, gone: set[str]) -> None:
-        """The topics' files. One that was deleted meanwhile is being deleted in the copy, so that its commits go, too."""
+        """The topics' files. One that was deleted meanwhile is being deleted in the copy, so that
+        its commits go, too."""
         self._target.make_directory(self._layout.topics)
         for name, data in cut.topic_files.items():
             topic = name.removesuffix(TOPIC_SUFFIX)
@@ -136,7 +140,8 @@ class _Backup:
             write_atomically(self._target, there, data)
 
     def _finish(self, record: Record, copied: dict[PartitionLog, CopiedPartition]) -> None:
-        """All that makes the copies of partitions a log; the manifest is last. Durable on return."""
+        """All that makes the copies of partitions a log; the manifest is last. Durable on
+        return."""
         source, target, layout = self._manager.layout, self._target, self._layout
         names = {layout.partition(*partition.topic_partition): end for partition, end in copied.items()}
         for name in target.names(layout.root):

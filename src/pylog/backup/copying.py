@@ -1,8 +1,9 @@
-"""Copies one partition up to the cut. What is copied is read once, and checked by the batches' checksums and the seals.
+"""Copies one partition up to the cut. What is copied is read once, and checked by the batches'
+checksums and the seals.
 
-A closed segment whose seal is the same in the earlier copy has the same bytes: the seal has the checksum of each batch. It
-is linked, not copied. The rest is as after a crash at the cut: the next writer of the copy makes the indexes of the last
-segment, and begins a leader epoch.
+A closed segment whose seal is the same in the earlier copy has the same bytes: the seal has the
+checksum of each batch. It is linked, not copied. The rest is as after a crash at the cut: the next
+writer of the copy makes the indexes of the last segment, and begins a leader epoch.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Tally:
 
 
 class PartitionCopy:
-    """The copy of one partition, in the directory ``path`` of ``target``; ``earlier`` is its directory in the earlier copy."""
+    """The copy of one partition, in the directory ``path`` of ``target``; ``earlier`` is its
+    directory in the earlier copy."""
 
     def __init__(
         self, partition: PartitionLog, target: FileSystem, path: str, earlier: str | None, tally: Tally
@@ -73,7 +75,8 @@ class PartitionCopy:
         self._done: dict[int, int] = {}  # sizes of copied segments, by base
 
     def prepare(self) -> None:
-        """Before the cut: copy the producers' snapshots. Later ones replace them in the log, but are no use to the copy."""
+        """Before the cut: copy the producers' snapshots. Later ones replace them in the log, but
+        are no use to the copy."""
         self._target.make_directory(self._path)
         try:
             newest = sorted(offsets_of(self._directory.names(), SNAPSHOT))[-_SNAPSHOTS:]
@@ -83,10 +86,11 @@ class PartitionCopy:
             self._copy_file(file_name(offset, SNAPSHOT))
 
     def copy(self, state: CommitState) -> CommitState:
-        """Copy what is before the end of ``state``, and return the state of the copy. Durable on return.
+        """Copy what is before the end of ``state``, and return the state of the copy. Durable on
+        return.
 
-        Retention may delete records meanwhile: then the copy begins later. ``TopicNotFound`` if the topic was deleted.
-        ``CorruptSegment`` for damage, ``StorageError``.
+        Retention may delete records meanwhile: then the copy begins later. ``TopicNotFound`` if the
+        topic was deleted. ``CorruptSegment`` for damage, ``StorageError``.
         """
         try:
             state = self._copy_segments(state)
@@ -159,7 +163,8 @@ class PartitionCopy:
             tally.progress(size)
             return size
         tally.copied_segments += 1
-        # Once it is closed, an erasure may have written it again: the same offsets are at other positions.
+        # Once it is closed, an erasure may have written it again: the same offsets are at other
+        # positions.
         is_as_at_cut = not is_closed and self._partition.current().active_base == base
         size = state.written_end if is_as_at_cut else self._source.size(log)
         size = self._copy_log(base, following, size, is_closed=is_closed)
@@ -202,7 +207,8 @@ class PartitionCopy:
         return position
 
     def _copy_aborted(self, base: int, end: int) -> None:
-        """The transaction index of the last segment, as it was at the cut: with the markers before ``end``."""
+        """The transaction index of the last segment, as it was at the cut: with the markers before
+        ``end``."""
         try:
             file = self._source.open_readable(self._directory.file_path(base, TRANSACTION_INDEX))
         except own(FileNotFoundError):
@@ -239,7 +245,8 @@ class PartitionCopy:
             return False
 
     def _keep_file(self, name: str) -> None:
-        """Link a file of the earlier copy that belongs to a segment; copy it if it is another one."""
+        """Link a file of the earlier copy that belongs to a segment; copy it if it is another
+        one."""
         try:
             is_same = self._target.size(f"{self._earlier}/{name}") == self._source.size(
                 f"{self._directory.path}/{name}"
@@ -250,7 +257,8 @@ class PartitionCopy:
             self._copy_file(name)
 
     def _link(self, name: str) -> bool:
-        """Let the copy have a file of the earlier one. False where links are refused, or there are too many."""
+        """Let the copy have a file of the earlier one. False where links are refused, or there are
+        too many."""
         there, here = f"{self._earlier}/{name}", f"{self._path}/{name}"
         try:
             self._target.remove(here)
@@ -279,7 +287,8 @@ class PartitionCopy:
             target.sync()
 
     def _remove_what_is_gone(self, state: CommitState) -> None:
-        """Segments before the log start, which retention has deleted meanwhile; snapshots at no segment's base."""
+        """Segments before the log start, which retention has deleted meanwhile; snapshots at no
+        segment's base."""
         names = self._target.names(self._path)
         bases = base_offsets(names)
         first = max((base for base in bases if base <= state.log_start_offset), default=state.active_base)
@@ -290,9 +299,11 @@ class PartitionCopy:
 
 
 def _state_of_copy(state: CommitState, start: int, boot: int) -> CommitState:
-    """What the slots of the copy say. They name another boot: the next writer recovers, and so begins a leader epoch.
+    """What the slots of the copy say. They name another boot: the next writer recovers, and so
+    begins a leader epoch.
 
-    Readers that have read records after the cut, from the log, notice by it that the copy's are others.
+    Readers that have read records after the cut, from the log, notice by it that the copy's are
+    others.
     """
     end = state.log_end_offset
     start = min(start, end)

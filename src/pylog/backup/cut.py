@@ -1,8 +1,9 @@
 """The moment of which a backup is: where every partition ends, while no transaction can be decided.
 
-A decision counts by its record in ``__transaction_state``. So that topic's locks are held while the ends are read: a
-transaction whose decision is before the end has all its records before the other ends; one that is decided later has no
-marker there. The committed offsets' end is read before the data's, so that no group's position is beyond the data.
+A decision counts by its record in ``__transaction_state``. So that topic's locks are held while the
+ends are read: a transaction whose decision is before the end has all its records before the other
+ends; one that is decided later has no marker there. The committed offsets' end is read before the
+data's, so that no group's position is beyond the data.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _TRIES_MAX = 20  # each after topics were changed meanwhile
 
 
 class Cut(NamedTuple):
-    """``topic_files`` are those of the catalog by name; ``states`` what was published of each partition."""
+    """``topic_files`` are those of the catalog by name; ``states`` what was published of each
+    partition."""
 
     topic_files: dict[str, bytes]
     states: dict[PartitionLog, CommitState]
@@ -40,20 +42,23 @@ class Cut(NamedTuple):
 
 
 def vanished(directory: PartitionDirectory, error: FileNotFoundError) -> PylogError:
-    """The error for a missing file of a partition. ``TopicNotFound`` is raised if its topic is gone."""
+    """The error for a missing file of a partition. ``TopicNotFound`` is raised if its topic is
+    gone."""
     directory.check_topic()
     return directory.missing(error)
 
 
 class CleanerLocks:
-    """Keeps compaction away from partitions: it would drop what newer records, beyond the cut, replace."""
+    """Keeps compaction away from partitions: it would drop what newer records, beyond the cut,
+    replace."""
 
     def __init__(self, manager: LogManager) -> None:
         self._clock = manager.clock
         self._held: dict[TopicPartition, FileLock] = {}
 
     def hold(self, partition: PartitionLog) -> None:
-        """Wait for a compaction under way, and finish the swap of one that has died. ``LogLocked``, ``TopicNotFound``."""
+        """Wait for a compaction under way, and finish the swap of one that has died. ``LogLocked``,
+        ``TopicNotFound``."""
         if partition.topic_partition in self._held:
             return
         directory = partition.directory
@@ -83,10 +88,11 @@ class CleanerLocks:
 
 
 def take_cut(manager: LogManager, locks: CleanerLocks, prepare: Callable[[PartitionLog], object]) -> Cut:
-    """The cut. Until their ``release``, no partition of a topic that is compacted is compacted further.
+    """The cut. Until their ``release``, no partition of a topic that is compacted is compacted
+    further.
 
-    ``prepare`` is called for each partition before. ``LogLocked`` if topics change all the time, or a lock is not free
-    in time; errors of a recovery.
+    ``prepare`` is called for each partition before. ``LogLocked`` if topics change all the time, or
+    a lock is not free in time; errors of a recovery.
     """
     prepared: dict[TopicPartition, PartitionLog] = {}
     for _ in range(_TRIES_MAX):
@@ -109,7 +115,8 @@ def take_cut(manager: LogManager, locks: CleanerLocks, prepare: Callable[[Partit
 
 
 def _topic_files(manager: LogManager) -> dict[str, bytes] | None:
-    """Those of deleted topics, too: the next writer of the copy finishes their deletion. None if some were just removed."""
+    """Those of deleted topics, too: the next writer of the copy finishes their deletion. None if
+    some were just removed."""
     try:
         return read_topic_files(manager.filesystem, manager.layout, TOPIC_SUFFIX, DELETED_TOPIC_SUFFIX)
     except own(FileNotFoundError):

@@ -1,8 +1,9 @@
 """Where a copy is made, and how it takes the place of an earlier one.
 
-A copy is made beside its place, in ``<name>.unfinished-backup``, under the lock ``<name>.backup-lock``. Once it is complete
-and durable, one rename, or one exchange with the earlier copy, puts it in place; then the earlier one is removed. So at each
-moment the place has the earlier copy or the new one, and what a crash leaves beside it is removed by the next backup.
+A copy is made beside its place, in ``<name>.unfinished-backup``, under the lock
+``<name>.backup-lock``. Once it is complete and durable, one rename, or one exchange with the
+earlier copy, puts it in place; then the earlier one is removed. So at each moment the place has the
+earlier copy or the new one, and what a crash leaves beside it is removed by the next backup.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Destination:
         )
 
     def locked(self, work: Callable[[], T]) -> T:
-        """Call ``work`` while no other backup to this place runs. ``LogLocked`` at once if one does."""
+        """Call ``work`` while no other backup to this place runs. ``LogLocked`` at once if one
+        does."""
         filesystem = self.filesystem
         make_directory_durably(filesystem, parent_of(self.path), PRIVATE_MODE)
         for _ in range(_TRIES_MAX):
@@ -93,7 +95,8 @@ class Destination:
     # The earlier copy
 
     def earlier(self) -> Record | None:
-        """What is there: None for nothing, or an empty directory. ``NotABackup`` for all that may not be replaced."""
+        """What is there: None for nothing, or an empty directory. ``NotABackup`` for all that may
+        not be replaced."""
         filesystem, path = self.filesystem, self.path
         if not filesystem.exists(path):
             return None
@@ -135,12 +138,14 @@ class Destination:
             self.filesystem.make_directory(path, PRIVATE_MODE)
 
     def sync_beginning(self) -> None:
-        """Make durable that the directory is of a backup: so a crash leaves nothing that the next one must not remove."""
+        """Make durable that the directory is of a backup: so a crash leaves nothing that the next
+        one must not remove."""
         for path in (f"{self.unfinished}/{PRIVATE}", self.unfinished, parent_of(self.path)):
             self.filesystem.sync_directory(path)
 
     def put(self, earlier: Record | None) -> None:
-        """Let the finished, durable copy take its place, and remove the earlier one. Durable on return."""
+        """Let the finished, durable copy take its place, and remove the earlier one. Durable on
+        return."""
         if earlier is None:
             self.filesystem.replace(self.unfinished, self.path)
         else:
@@ -149,7 +154,8 @@ class Destination:
         self.remove_unfinished()
 
     def remove_unfinished(self) -> None:
-        """Remove what an earlier backup has left beside the place: an unfinished copy, or one that was replaced."""
+        """Remove what an earlier backup has left beside the place: an unfinished copy, or one that
+        was replaced."""
         filesystem, path = self.filesystem, self.unfinished
         if not filesystem.exists(path):
             return

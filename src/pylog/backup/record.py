@@ -1,7 +1,7 @@
 """``.pylog/backup.json``: marks a directory that a backup made, and says how it left it.
 
-It is the first file of a copy, and the last one removed; without ``partitions`` the copy is unfinished. With it, a
-later backup knows whether anyone has written to the copy since.
+It is the first file of a copy, and the last one removed; without ``partitions`` the copy is
+unfinished. With it, a later backup knows whether anyone has written to the copy since.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _LIMIT_BYTES = 64 << 20  # some hundred thousand partitions
 
 
 class CopiedPartition(NamedTuple):
-    """How a copied partition ends: ``written_end`` is the size of its last segment, at ``active_base``."""
+    """How a copied partition ends: ``written_end`` is the size of its last segment, at
+    ``active_base``."""
 
     log_start: int
     end: int
@@ -42,7 +43,8 @@ class CopiedPartition(NamedTuple):
 
 
 class Record(NamedTuple):
-    """``log_id`` is of the log that was copied. ``partitions`` by directory name, and the checksum of each topic's file.
+    """``log_id`` is of the log that was copied. ``partitions`` by directory name, and the checksum
+    of each topic's file.
 
     ``replaces`` is the id of the copy that this one takes the place of, or empty.
     """
@@ -123,7 +125,8 @@ def read_topic_files(filesystem: FileSystem, layout: Layout, *suffixes: str) -> 
 
 
 def what_changed(filesystem: FileSystem, root: str, record: Record) -> str | None:
-    """What someone has changed in a finished copy, as a part of a sentence; None if it is as it was left."""
+    """What someone has changed in a finished copy, as a part of a sentence; None if it is as it was
+    left."""
     layout = Layout(root)
     try:
         manifest = read_manifest(filesystem, layout.manifest)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 class BackupReport(NamedTuple):
     """The copy at ``path`` ends, in each partition, before the offset of ``ends``.
 
-    ``copied_bytes`` were read from the log and checked; ``kept_bytes`` are files of the earlier copy. Both count
-    segments with their indexes and seals.
+    ``copied_bytes`` were read from the log and checked; ``kept_bytes`` are files of the earlier
+    copy. Both count segments with their indexes and seals.
     """
 
     path: str

@@ -161,7 +161,8 @@ class Catalog:
         return self.publish(TopicDescription(name, topic_id, partitions, config))
 
     def _refuse_changed(self, name: str, partitions: int) -> None:
-        """``TopicChanged`` if a topic has had the name, or one too similar, or may be about to get it."""
+        """``TopicChanged`` if a topic has had the name, or one too similar, or may be about to get
+        it."""
         filesystem, layout = self._filesystem, self._layout
         for before in self.being_changed():
             after = name_after(filesystem, layout, before)
@@ -258,7 +259,8 @@ class Catalog:
         writing, as after a crash. What is not a directory of this log, such as a link, is moved
         aside unchanged: writers with files open there are not fenced off.
 
-        ``finish`` completes changes of topics that were cut off: later they would bring the topic back.
+        ``finish`` completes changes of topics that were cut off: later they would bring the topic
+        back.
         """
         self.locked(partial(self._delete, name, retire, forget, finish))
 

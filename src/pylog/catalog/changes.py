@@ -1,4 +1,5 @@
-"""A topic that gets another name, or other partitions: what is on the disk until the change is complete.
+"""A topic that gets another name, or other partitions: what is on the disk until the change is
+complete.
 
 ``<topic>.next`` is a draft: what the topic will be, and the commits to write for its groups. The
 renaming of ``<topic>.json`` to ``<topic>.moved`` decides. From then on nothing but the rest of the
@@ -40,7 +41,8 @@ class TopicChange(NamedTuple):
 
 
 def write_draft(filesystem: FileSystem, layout: Layout, change: TopicChange) -> None:
-    """Durable on return. ``ConfigError``, and nothing is written, for more commits than ``read_change`` takes."""
+    """Durable on return. ``ConfigError``, and nothing is written, for more commits than
+    ``read_change`` takes."""
     name, count = change.before.name, len(change.commits)
 
     def check(size_bytes: int) -> None:
@@ -61,7 +63,8 @@ def write_draft(filesystem: FileSystem, layout: Layout, change: TopicChange) -> 
 
 
 def read_change(filesystem: FileSystem, layout: Layout, name: str) -> TopicChange:
-    """The change of this topic that was decided. ``CorruptSegment``, ``FormatVersionError``; ``FileNotFoundError`` without it."""
+    """The change of this topic that was decided. ``CorruptSegment``, ``FormatVersionError``;
+    ``FileNotFoundError`` without it."""
     moved, path = layout.moved_topic(name), layout.draft(name)
     before = topic_of(name, moved, read_json(filesystem, moved))
     try:
@@ -77,7 +80,8 @@ def read_change(filesystem: FileSystem, layout: Layout, name: str) -> TopicChang
 
 
 def name_after(filesystem: FileSystem, layout: Layout, name: str) -> str | None:
-    """What the topic of a change that was decided is called after it; None if its draft can't be read."""
+    """What the topic of a change that was decided is called after it; None if its draft can't be
+    read."""
     try:
         return read_change(filesystem, layout, name).after.name
     except own(CorruptSegment, FormatVersionError, InvalidTopicName, FileNotFoundError):

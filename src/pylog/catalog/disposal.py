@@ -46,9 +46,11 @@ def remove_partition(filesystem: FileSystem, layout: Layout, topic: str, number:
 
 
 def remove_all_condemned(filesystem: FileSystem, layout: Layout) -> dict[str, PylogError]:
-    """Remove what crashes in ``remove_partition`` left. The caller has the catalog's lock, and syncs the root.
+    """Remove what crashes in ``remove_partition`` left. The caller has the catalog's lock, and
+    syncs the root.
 
-    What cannot be removed is logged, and keeps nothing else waiting. Returns an error for each topic that it belonged to.
+    What cannot be removed is logged, and keeps nothing else waiting. Returns an error for each
+    topic that it belonged to.
     """
     failures: dict[str, PylogError] = {}
     for name in filesystem.names(layout.root):

@@ -1,4 +1,5 @@
-"""Decides a change of a topic, and completes it: see ``changes.py``. The callers hold the catalog's lock."""
+"""Decides a change of a topic, and completes it: see ``changes.py``. The callers hold the catalog's
+lock."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ WriteCommits = Callable[[Sequence[Commit]], None]
 
 
 class TopicChanges:
-    """The changes of topics of one log. ``retire`` fences off the writers of a partition that goes."""
+    """The changes of topics of one log. ``retire`` fences off the writers of a partition that
+    goes."""
 
     def __init__(
         self,
@@ -65,7 +67,8 @@ class TopicChanges:
         return left
 
     def finish_if_free(self) -> None:
-        """After a crash, with the lock if it is free now. Errors are only logged: the next opening tries again."""
+        """After a crash, with the lock if it is free now. Errors are only logged: the next opening
+        tries again."""
         if self._catalog.being_changed():
             try:
                 self._catalog.locked(self.finish, timeout_s=0)
@@ -104,7 +107,8 @@ class TopicChanges:
         return read_topic(self._filesystem, change.after.name, path).id == change.after.id
 
     def _take_place(self, change: TopicChange, number: int) -> None:
-        """Have the new partition where it belongs, and nothing where there is none. May be repeated."""
+        """Have the new partition where it belongs, and nothing where there is none. May be
+        repeated."""
         filesystem, layout, after = self._filesystem, self._layout, change.after
         source = (
             layout.copy(after.name, number, after.id)
@@ -128,7 +132,8 @@ class TopicChanges:
             filesystem.replace(source, place)
 
     def drop_drafts(self) -> None:
-        """With the lock of changes, after ``finish``: remove what a process that died before its decision has left."""
+        """With the lock of changes, after ``finish``: remove what a process that died before its
+        decision has left."""
         filesystem, layout = self._filesystem, self._layout
         for name in self._catalog.with_suffix(DRAFT_SUFFIX):
             if not filesystem.exists(layout.moved_topic(name)):

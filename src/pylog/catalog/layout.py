@@ -31,7 +31,8 @@ _CONDEMNED = re.compile(r"(.+)-([0-9]+)\.[0-9a-f]{32}" + DELETE_SUFFIX, re.DOTAL
 class Layout:
     """The paths of one log. A root without a name is the current directory.
 
-    ``ignores_case`` is set when the log is opened: whether its filesystem takes capitals for the same letters.
+    ``ignores_case`` is set when the log is opened: whether its filesystem takes capitals for the
+    same letters.
     """
 
     ignores_case = False
@@ -53,7 +54,8 @@ class Layout:
         self.changes_lock = f"{self.private}/changes.lock"
 
     def topic(self, name: str) -> str:
-        # ``str.__str__``, here and below: Python 3.11 formats a member of (str, Enum) as ``Topic.ORDERS``
+        # ``str.__str__``, here and below: Python 3.11 formats a member of (str, Enum) as
+        # ``Topic.ORDERS``
         return f"{self.topics}/{str.__str__(name)}{TOPIC_SUFFIX}"
 
     def deleted_topic(self, name: str) -> str:
@@ -69,7 +71,8 @@ class Layout:
         return f"{self.topics}/{str.__str__(name)}{MOVED_TOPIC_SUFFIX}"
 
     def copy(self, topic: str, number: int, topic_id: str) -> str:
-        """A partition of a topic that is repartitioned, before it gets its place: named as Kafka names a copy."""
+        """A partition of a topic that is repartitioned, before it gets its place: named as Kafka
+        names a copy."""
         return self._renamed(topic, f"-{number}.{topic_id}{COPY_SUFFIX}")
 
     @staticmethod
@@ -123,8 +126,8 @@ def parse_partition(name: str) -> TopicPartition | None:
 def encoded_group(group: str, ignores_case: bool = False) -> str:
     """A group's file name: bytes illegal in topic names, and a first dot, as ``%`` and 2 digits.
 
-    Capitals, too, for a filesystem that ignores case: no two names differ only in the case of letters. On others they
-    stay, so that processes of earlier builds use the same locks.
+    Capitals, too, for a filesystem that ignores case: no two names differ only in the case of
+    letters. On others they stay, so that processes of earlier builds use the same locks.
     """
     not_plain = _NOT_PLAIN_OR_CAPITAL if ignores_case else _NOT_PLAIN
     name = not_plain.sub(lambda found: "%" + found[0].encode().hex("%").upper(), group)
@@ -132,7 +135,8 @@ def encoded_group(group: str, ignores_case: bool = False) -> str:
 
 
 def check_encodable(value: object, option: str, what: str, ignores_case: bool = False) -> str:
-    """``value``, if ``encoded_group`` makes a file name of it that all filesystems take; else ``ConfigError``."""
+    """``value``, if ``encoded_group`` makes a file name of it that all filesystems take; else
+    ``ConfigError``."""
     try:
         if isinstance(value, str) and value and len(encoded_group(value, ignores_case)) <= ENCODED_BYTES_MAX:
             return value
@@ -161,7 +165,8 @@ def parse_stray(name: str) -> TopicPartition | None:
 
 
 def parse_condemned(name: str) -> TopicPartition | None:
-    """The partition whose directory gets this name before it is removed, or None. Long topic names are cut."""
+    """The partition whose directory gets this name before it is removed, or None. Long topic names
+    are cut."""
     return _parsed(_CONDEMNED.fullmatch(name))
 
 

@@ -109,7 +109,8 @@ def damaged_field(path: str, field: str, value: object, expected: str) -> Corrup
 def write_json(
     filesystem: FileSystem, path: str, content: dict[str, Any], check: Callable[[int], object] | None = None
 ) -> None:
-    """Durable on return. ``check`` is called with the size before anything is written, and may raise."""
+    """Durable on return. ``check`` is called with the size before anything is written, and may
+    raise."""
     data = (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
     if check is not None:
         check(len(data))

@@ -89,7 +89,8 @@ class TopicConfig(NamedTuple):
     counts from the record's timestamp (``record``) or from the append (``append``).
 
     ``cleanup_policy``: ``delete`` obeys retention, ``compact`` keeps the newest record of each key,
-    ``compact,delete`` does both, ``none`` nothing. The next four options are Kafka's, for compaction.
+    ``compact,delete`` does both, ``none`` nothing. The next four options are Kafka's, for
+    compaction.
 
     ``writable=False`` makes it read-only: no process appends records. Its transactions end, and its
     policies stay in force; ``cleanup_policy="none"`` keeps what it has.
@@ -187,11 +188,13 @@ class TopicConfig(NamedTuple):
 OWN_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 """The internal topics that pylog writes."""
 OWN_TOPICS_OPTIONS = TopicConfig(segment_bytes=4 << 20, cleanup_policy=COMPACT)._asdict()
-"""How they are created: whatever the log's defaults, with segments that are closed, and so compacted, soon."""
+"""How they are created: whatever the log's defaults, with segments that are closed, and so
+compacted, soon."""
 
 
 def own_topic_changes(topic: TopicDescription) -> dict[str, Any]:
-    """What to alter of an internal topic which a version has made that did not compact; {} of any other topic."""
+    """What to alter of an internal topic which a version has made that did not compact; {} of any
+    other topic."""
     if topic.name not in OWN_TOPICS or topic.config.cleanup_policy != DELETE:
         return {}
     segment_bytes = min(topic.config.segment_bytes, OWN_TOPICS_OPTIONS["segment_bytes"])

@@ -1,8 +1,8 @@
 """What ``.pylog/topics/<topic>.json`` records of a topic: reading and writing. No locks.
 
-What decides about deletion is in ``cleanup``, and only if it differs from the default. Versions that
-delete nothing refuse a topic that has it. They recorded limits of their own, which nothing obeyed,
-outside of it: these never count.
+What decides about deletion is in ``cleanup``, and only if it differs from the default. Versions
+that delete nothing refuse a topic that has it. They recorded limits of their own, which nothing
+obeyed, outside of it: these never count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _OF_CLEANUP = tuple(option for option in TopicConfig._fields if option in _LIMIT
 
 
 def read_topic(filesystem: FileSystem, name: str, path: str) -> TopicDescription:
-    """``FileNotFoundError``, ``CorruptSegment``; ``FormatVersionError`` for what this version does not know."""
+    """``FileNotFoundError``, ``CorruptSegment``; ``FormatVersionError`` for what this version does
+    not know."""
     return topic_of(name, path, read_json(filesystem, path))
 
 

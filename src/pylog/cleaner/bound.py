@@ -15,7 +15,8 @@ from pylog.model import TopicPartition
 
 
 class Candidate(NamedTuple):
-    """A closed segment that can go if all of its partition's before it go. ``disk_bytes`` is with its other files."""
+    """A closed segment that can go if all of its partition's before it go. ``disk_bytes`` is with
+    its other files."""
 
     appended_ms: int
     end_offset: int
@@ -32,8 +33,9 @@ class Part(NamedTuple):
 
 
 class Share(NamedTuple):
-    """``counts``: how many candidates of each partition go. ``excess_bytes`` stay above the bound, and ``why``: bytes by
-    reason. ``since_ms``: when the newest of the segments that go was closed."""
+    """``counts``: how many candidates of each partition go. ``excess_bytes`` stay above the bound,
+    and ``why``: bytes by reason. ``since_ms``: when the newest of the segments that go was
+    closed."""
 
     counts: dict[TopicPartition, int]
     freed_bytes: int

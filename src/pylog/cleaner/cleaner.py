@@ -71,7 +71,8 @@ class Cleaner:
     """Maintains one log. Safe to share among threads."""
 
     def __init__(self, manager: LogManager, consumption: Consumption, first_needed: FirstNeeded, *others: Step) -> None:
-        """``first_needed``: from which record on compaction must leave a partition as it is. ``others``: steps of other rooms."""
+        """``first_needed``: from which record on compaction must leave a partition as it is.
+        ``others``: steps of other rooms."""
         self._manager = manager
         self._consumption = consumption
         self._facts = Facts()
@@ -111,7 +112,8 @@ class Cleaner:
         return MaintenanceReport(dry_run, tuple(done), unlimited, log)
 
     def _with_own_options(self, topic: TopicDescription, *, dry_run: bool) -> TopicDescription:
-        """An internal topic that an earlier version has made is compacted from now on: earlier versions refuse it."""
+        """An internal topic that an earlier version has made is compacted from now on: earlier
+        versions refuse it."""
         changes = own_topic_changes(topic)
         if not changes or self._manager.is_kafka_directory:
             return topic
@@ -123,8 +125,8 @@ class Cleaner:
             return topic  # deleted meanwhile, which its partitions tell
 
     def after_roll(self, partition: PartitionLog, max_bytes: int) -> None:
-        """Apply the limits of time and size to a partition whose writer has just closed a segment; and
-        this bound to the log, unless that was done too lately. Groups are not asked."""
+        """Apply the limits of time and size to a partition whose writer has just closed a segment;
+        and this bound to the log, unless that was done too lately. Groups are not asked."""
         config = self._manager.describe_topic(partition.topic).config
         is_asked = config.retention is None and is_limited(config)
         done = [self.retain(partition, config, may_roll=False)] if is_asked else []
@@ -139,7 +141,8 @@ class Cleaner:
             _tell(each)
 
     def compact_if_small(self, partition: PartitionLog) -> None:
-        """Compact a partition whose writer has closed a segment, if it is due and takes less than about a second."""
+        """Compact a partition whose writer has closed a segment, if it is due and takes less than
+        about a second."""
         topic = self._manager.describe_topic(partition.topic)
         if self._compaction.applies(topic):
             now_ms = self._manager.clock.now_ms()
@@ -149,8 +152,9 @@ class Cleaner:
     def retain(
         self, partition: PartitionLog, config: TopicConfig, *, may_roll: bool = True
     ) -> PartitionMaintenance | None:
-        """Delete what this configuration does not keep. None if the topic is gone. ``may_roll``: also of
-        the active segment; a writer of records of long ago would begin a segment with each append."""
+        """Delete what this configuration does not keep. None if the topic is gone. ``may_roll``:
+        also of the active segment; a writer of records of long ago would begin a segment with each
+        append."""
         now_ms = self._manager.clock.now_ms()
         target = Target(partition, config, now_ms, False, timeout_ms=_PATIENCE_MS, may_roll=may_roll)
         return _attempt(self._retention, target)
@@ -158,8 +162,8 @@ class Cleaner:
     def _targets(
         self, topic: TopicDescription, now_ms: int, dry_run: bool, *, only_cleaned: bool = False
     ) -> Iterator[Target]:
-        """Every partition of a topic. One that is deleted meanwhile has none. ``only_cleaned``: in which a compaction or an
-        erasure has ever begun; no other is opened."""
+        """Every partition of a topic. One that is deleted meanwhile has none. ``only_cleaned``: in
+        which a compaction or an erasure has ever begun; no other is opened."""
         manager = self._manager
         with suppress(TopicNotFound, InvalidPartition, FileNotFoundError):
             set_ms = self._time_of(manager.layout.topic(topic.name))
@@ -273,7 +277,8 @@ class Cleaner:
     def _part(
         self, target: Target, before: dict[tuple[str, int], PartitionMaintenance], ask_groups: bool
     ) -> tuple[PartitionFacts, Part]:
-        """What may go of a partition. In a dry run, what its retention would delete is gone already."""
+        """What may go of a partition. In a dry run, what its retention would delete is gone
+        already."""
         partition, config = target.partition, target.config
         facts = self._look(partition)
         sizes, rest = disk_bytes(facts)
@@ -315,7 +320,8 @@ class Cleaner:
 
 
 def _rolled(partition: PartitionLog) -> StorageFull | None:
-    """Close the active segment. The error if the disk is full: closed segments that go make room for the next time."""
+    """Close the active segment. The error if the disk is full: closed segments that go make room
+    for the next time."""
     try:
         partition.roll()
     except own(StorageFull) as error:
@@ -333,7 +339,8 @@ def _is_compacted(topic: TopicDescription) -> bool:
 
 
 def _attempt(step: Step, target: Target) -> PartitionMaintenance | None:
-    """The step's result; None without one, or if the topic is gone. What fails on one partition keeps no other waiting."""
+    """The step's result; None without one, or if the topic is gone. What fails on one partition
+    keeps no other waiting."""
     try:
         return step.run(target)
     except own(TopicNotFound):

@@ -38,7 +38,8 @@ CHANGED = "its segments were changed meanwhile"
 
 
 class Needed(NamedTuple):
-    """The records from ``offset`` on are still needed, also if newer ones have their keys. ``reason``: by whom."""
+    """The records from ``offset`` on are still needed, also if newer ones have their keys.
+    ``reason``: by whom."""
 
     offset: int = INT64_MAX
     reason: str = ""
@@ -122,8 +123,8 @@ def _compacted(target: Target, facts: PartitionFacts, options: CompactionOptions
 
 
 def _is_of_deleted(error: BaseException, partition: PartitionLog, facts: PartitionFacts) -> bool:
-    """Whether a file is missing since another process has deleted records meanwhile: no damage. Else the next
-    maintenance tells."""
+    """Whether a file is missing since another process has deleted records meanwhile: no damage.
+    Else the next maintenance tells."""
     causes: list[BaseException] = []
     while error not in causes:
         causes.append(error)
@@ -145,7 +146,8 @@ def _due(dirty: list[Segment], facts: PartitionFacts, config: TopicConfig, now_m
 
 
 def _is_overdue(segment: Segment, facts: PartitionFacts, config: TopicConfig, now_ms: int) -> bool:
-    """Whether the segment's first record waits for longer than ``max_compaction_lag_ms``, as in Kafka."""
+    """Whether the segment's first record waits for longer than ``max_compaction_lag_ms``, as in
+    Kafka."""
     if config.max_compaction_lag_ms == INT64_MAX or not segment.size_bytes:
         return False
     first_ms = _first_ms(facts, segment)
@@ -153,7 +155,8 @@ def _is_overdue(segment: Segment, facts: PartitionFacts, config: TopicConfig, no
 
 
 def _first_ms(facts: PartitionFacts, segment: Segment) -> int:
-    """The time of the first batch with records of the segment that are not deleted; -1 if it is gone, or has no time."""
+    """The time of the first batch with records of the segment that are not deleted; -1 if it is
+    gone, or has no time."""
     offset = max(segment.base_offset, facts.state.log_start_offset)
     try:
         for fetched in facts.partition.reader.fetches(offset, INT64_MAX, max_bytes=1):

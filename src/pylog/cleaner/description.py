@@ -1,4 +1,5 @@
-"""Describes partitions: sizes, segments, first and last record, what compaction has left. Reads no data but at both ends."""
+"""Describes partitions: sizes, segments, first and last record, what compaction has left. Reads no
+data but at both ends."""
 
 from __future__ import annotations
 
@@ -28,10 +29,11 @@ _SEGMENTS_LOOKED_INTO = _PIECES_MAX = 64
 class PartitionDescription(NamedTuple):
     """One partition. ``size_bytes``: of its log files; ``other_bytes``: of all its other files.
 
-    ``oldest`` and ``newest`` are its first and last record, whether committed or not; None without records near that end.
-    If a batch can't be decompressed, its first or last offset and its greatest time.
-    ``open_transactions`` wait for a marker. ``first_dirty_offset``: what is before was compacted; ``dirty_bytes`` of closed
-    segments were not. Both are None without compaction. ``problem``: why the rest is not known.
+    ``oldest`` and ``newest`` are its first and last record, whether committed or not; None without
+    records near that end. If a batch can't be decompressed, its first or last offset and its
+    greatest time. ``open_transactions`` wait for a marker. ``first_dirty_offset``: what is before
+    was compacted; ``dirty_bytes`` of closed segments were not. Both are None without compaction.
+    ``problem``: why the rest is not known.
     """
 
     topic: str

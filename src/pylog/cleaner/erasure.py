@@ -1,4 +1,5 @@
-"""Erases all records of some keys from a topic, in every partition: they may have been sent to any."""
+"""Erases all records of some keys from a topic, in every partition: they may have been sent to
+any."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ The time of the last append is the log file's: a copy that does not keep file ti
 never earlier, so nothing is deleted too early. No later segment can have been appended to before an
 earlier one; so of a file time in the future, the least one after it counts.
 
-A greatest timestamp decides about deletion, so it comes from a seal, or from batches whose checksums
-are right. No index is trusted.
+A greatest timestamp decides about deletion, so it comes from a seal, or from batches whose
+checksums are right. No index is trusted.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class Facts:
                 if header is not None:
                     return header.max_timestamp_ms
                 if segment.is_active:
-                    # It is closed before it goes, and is looked at again then. A record is no younger than the last append.
+                    # It is closed before it goes, and is looked at again then. A record is no
+                    # younger than the last append.
                     return min(young_ms - 1, segment.appended_ms)
                 found = _read_ms(partition, segment)
             known[1][segment.base_offset] = found

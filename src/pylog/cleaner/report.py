@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 _DAY_MS = 86_400_000
 OVERDUE_MS = _DAY_MS
-"""What is due for longer is a problem: no process maintains the log, or something holds what should go."""
+"""What is due for longer is a problem: no process maintains the log, or something holds what should
+go."""
 
 
 class PartitionMaintenance(NamedTuple):
@@ -14,10 +15,10 @@ class PartitionMaintenance(NamedTuple):
 
     ``rules``: by which segments went, or why they were compacted. ``kept``: why the oldest segment
     that is left stays, or why not all was compacted; ``detail`` is more about that, for people.
-    ``overdue_ms``: how long the oldest segment that went had been due. ``held_ms``: how long what is
-    ``kept`` has been due by ``held_rule``; 0 if it is not due. ``error``: why the step failed; the next
-    maintenance tries again. ``bytes_before`` and ``bytes_after``: of the log files that were
-    compacted, and of what is left of them, with ``records_kept``.
+    ``overdue_ms``: how long the oldest segment that went had been due. ``held_ms``: how long what
+    is ``kept`` has been due by ``held_rule``; 0 if it is not due. ``error``: why the step failed;
+    the next maintenance tries again. ``bytes_before`` and ``bytes_after``: of the log files that
+    were compacted, and of what is left of them, with ``records_kept``.
     """
 
     topic: str
@@ -40,10 +41,11 @@ class PartitionMaintenance(NamedTuple):
 
 
 class LogMaintenance(NamedTuple):
-    """The bound of the whole log. ``size_bytes``: of all files of all partitions afterwards, at most; 0
-    without a bound.
+    """The bound of the whole log. ``size_bytes``: of all files of all partitions afterwards, at
+    most; 0 without a bound.
 
-    ``excess_bytes`` are above ``max_bytes`` and can't go: ``kept`` tells why, with the bytes of each reason.
+    ``excess_bytes`` are above ``max_bytes`` and can't go: ``kept`` tells why, with the bytes of
+    each reason.
     """
 
     max_bytes: int
@@ -53,8 +55,8 @@ class LogMaintenance(NamedTuple):
 
 
 class MaintenanceReport(NamedTuple):
-    """``unlimited`` partitions have no policy that deletes or compacts; the others are in ``partitions``, and those with
-    leftovers of a crash."""
+    """``unlimited`` partitions have no policy that deletes or compacts; the others are in
+    ``partitions``, and those with leftovers of a crash."""
 
     dry_run: bool
     partitions: tuple[PartitionMaintenance, ...]
@@ -80,7 +82,8 @@ class MaintenanceReport(NamedTuple):
 
     @property
     def problems(self) -> list[str]:
-        """``failures``; what has been overdue for a day, or held for a day though it was due; a bound that can't be kept."""
+        """``failures``; what has been overdue for a day, or held for a day though it was due; a
+        bound that can't be kept."""
         found = self.failures
         found += [
             f"{done.topic}-{done.partition}: {done.step} has been due for {done.overdue_ms // _DAY_MS} d "

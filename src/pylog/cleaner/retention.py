@@ -41,7 +41,8 @@ class Segment(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What no rule passes. ``consumed``: every group has committed up to here; None if no rule asks.
+    """What no rule passes. ``consumed``: every group has committed up to here; None if no rule
+    asks.
 
     ``held_by`` names what has not, for people.
     """
@@ -65,8 +66,8 @@ class Plan(NamedTuple):
 
     ``log_start`` is the new one. With ``roll`` the active segment is due, too: it has to be closed
     first. ``due_since_ms``: since when the first segment is due, None if none is. ``kept_at`` is a
-    time that belongs to ``kept``. ``held_rule``: the limit by which the one that stays is due all the
-    same, since ``held_since_ms``.
+    time that belongs to ``kept``. ``held_rule``: the limit by which the one that stays is due all
+    the same, since ``held_since_ms``.
     """
 
     going: int
@@ -96,7 +97,8 @@ def oldest_young_ms(config: TopicConfig, now_ms: int) -> int:
 
 
 def planned(segments: Sequence[Segment], newest_ms: NewestMs, config: TopicConfig, bounds: Bounds, now_ms: int) -> Plan:
-    """What goes now. ``segments`` rise, the active one is the last. ``newest_ms`` is asked for no more than it needs."""
+    """What goes now. ``segments`` rise, the active one is the last. ``newest_ms`` is asked for no
+    more than it needs."""
     left_bytes = sum(segment.size_bytes for segment in segments)
     rules: list[str] = []
     since: list[int] = []
@@ -139,7 +141,8 @@ def _rule(
     config: TopicConfig,
     now_ms: int,
 ) -> tuple[str, int, str, int | None]:
-    """The rule by which a segment is due, and since when; or "", 0, why it is not, and the time of that."""
+    """The rule by which a segment is due, and since when; or "", 0, why it is not, and the time of
+    that."""
     segment = segments[number]
     if not config.is_deleted_from:
         return "", 0, NOT_DUE, None

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Target(NamedTuple):
-    """What a step works on. ``set_ms``: nothing was due before, since the options were others; 0: unknown.
-    ``bytes_max``: a compaction that reads more is left to maintenance."""
+    """What a step works on. ``set_ms``: nothing was due before, since the options were others; 0:
+    unknown. ``bytes_max``: a compaction that reads more is left to maintenance."""
 
     partition: PartitionLog
     config: TopicConfig
@@ -38,8 +38,8 @@ class Target(NamedTuple):
 
 
 class Step(NamedTuple):
-    """``applies``: whether a policy of this topic asks for it. ``run`` does what is due, and says so; None if there is
-    nothing to say."""
+    """``applies``: whether a policy of this topic asks for it. ``run`` does what is due, and says
+    so; None if there is nothing to say."""
 
     name: str
     applies: Callable[[TopicDescription], bool]

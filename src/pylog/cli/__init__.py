@@ -1,11 +1,11 @@
-"""The command line. One file per command; ``main`` chooses, only ``output`` writes to the terminal.
+"""The command line. One file per command; ``main`` chooses, ``output`` alone writes to terminals.
 
-    main.py      the parser, errors, exit codes    kafka_options.py    hints for options of Kafka's tools
+    main.py      the parser, errors, exit codes    kafka_options.py    hints for Kafka's options
     exits.py     the meaning of each exit code     options.py          options that commands share
     output.py    text that steers no terminal      progress.py         progress bars on a terminal
     formats.py   a record as text or JSON          delivery_report.py  the outcome of ``produce``
     topics.py    create, list, describe, alter     dumped_records.py   how ``dump`` shows a record
-    produce.py   lines or JSON into a topic        groups.py           members of groups, their progress
+    produce.py   lines or JSON into a topic        groups.py           members of groups, progress
     consume.py   records out of topics             group_view.py       ``groups describe``
     dump.py      a partition's files               group_reset.py      ``groups reset``
     verify.py    every batch, index, checkpoint    transactions.py     transactional ids

@@ -136,7 +136,8 @@ def _follow(consumer: Consumer, write: Writer, max_records: int | None) -> int:
 def _print_what_comes(
     consumer: Consumer, write: Writer, max_records: int | None, printed: dict[TopicPartition, int] | None = None
 ) -> None:
-    """Gives ``printed`` the next position of each partition after records were printed and flushed."""
+    """Gives ``printed`` the next position of each partition after records were printed and
+    flushed."""
     left = max_records
     while left is None or left > 0:
         records = consumer.poll(_POLL_S, _at_most(left))

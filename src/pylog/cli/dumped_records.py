@@ -1,4 +1,5 @@
-"""How ``dump`` shows a record: as it is, or decoded (``--offsets-decoder``, ``--transaction-log-decoder``)."""
+"""How ``dump`` shows a record: as it is, or decoded (``--offsets-decoder``,
+``--transaction-log-decoder``)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from pylog.errors import CorruptRecord
 from pylog.model import Record
 
 Item = dict[str, Any]
-"""One line of output: ``type`` first, then its fields. ``text`` is for people and not in the JSON."""
+"""One line of output: ``type`` first, then its fields. ``text`` is for people and not in the
+JSON."""
 
 Render = Callable[[Record], Item]
 

@@ -37,7 +37,8 @@ class UsageError(Exception):
 
 
 class InputError(Exception):
-    """A line of the input is not a record, or its record was refused: the error is ``__cause__``."""
+    """A line of the input is not a record, or its record was refused: the error is
+    ``__cause__``."""
 
 
 class Terminated(KeyboardInterrupt):

@@ -1,4 +1,5 @@
-"""``pylog groups reset``: moves a group to other offsets. A dry run unless ``--execute`` is given."""
+"""``pylog groups reset``: moves a group to other offsets. A dry run unless ``--execute`` is
+given."""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ exit codes:
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports errors in one line. Takes no abbreviations: a new option would change their meaning."""
+    """Reports errors in one line. Takes no abbreviations: a new option would change their
+    meaning."""
 
     def __init__(self, **options: object) -> None:
         super().__init__(**{"allow_abbrev": False, "epilog": "exit codes: pylog --help", **options})  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""``pylog maintain``, ``doctor`` and ``alter``: what retention has to do, and whether it is done."""
+"""``pylog maintain``, ``doctor`` and ``alter``: what retention has to do, and whether it is
+done."""
 
 from __future__ import annotations
 

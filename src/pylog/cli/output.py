@@ -54,7 +54,8 @@ def json_line(fields: dict[str, Any]) -> str:
 
 
 def bytes_field(name: str, data: bytes | None) -> dict[str, str | None]:
-    """``{name: text}`` if the bytes are UTF-8, else ``{name_base64: …}``; None is ``{name: null}``."""
+    """``{name: text}`` if the bytes are UTF-8, else ``{name_base64: …}``; None is ``{name:
+    null}``."""
     if data is None:
         return {name: None}
     try:

@@ -1,7 +1,8 @@
 """``pylog produce``: lines or JSON objects from stdin or a file become records of a topic.
 
 Every line read is sent before the command ends: at the end of the input, on Ctrl-C, or at a refused
-line. It always prints the number of acknowledged records (delivery_report.py) and the first failure's line.
+line. It always prints the number of acknowledged records (delivery_report.py) and the first
+failure's line.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def _send_all(
     producer: Producer, lines: Iterator[tuple[int, bytes]], limit_bytes: int, read_line: Callable[[bytes], Input],
     report: DeliveryReport,
 ) -> None:  # fmt: skip
-    """Send up to the first refused line. A previous line's batch may have failed: check each time."""
+    """Send up to the first refused line. A previous line's batch may have failed: check each
+    time."""
     for number, line in lines:
         if not report.collect():
             return

@@ -53,7 +53,8 @@ __all__ = [
 
 
 def size_at(buffer: Buffer, position: int) -> int:
-    """The size of the batch at a position, from its unchecked header; 0 if the length is cut off."""
+    """The size of the batch at a position, from its unchecked header; 0 if the length is cut
+    off."""
     if position + BATCH_OVERHEAD > len(buffer):
         return 0
     return BATCH_OVERHEAD + int(LENGTH_STRUCT.unpack_from(buffer, position + LENGTH_POSITION)[0])
@@ -110,7 +111,8 @@ class BatchView:
     def columns(
         self, limit_bytes: int = DEFAULT_DECOMPRESSED_LIMIT, with_headers: bool = True, allocate: Allocate = bytearray
     ) -> Columns:
-        """The records as columns, in memory from ``allocate``. The caller has checked header and CRC."""
+        """The records as columns, in memory from ``allocate``. The caller has checked header and
+        CRC."""
         header = self.header
         return decode_columns(
             self.payload(limit_bytes),
@@ -124,7 +126,8 @@ class BatchView:
         )
 
     def least_timestamp_ms(self, limit_bytes: int = 0) -> int:
-        """The least timestamp of the records; ``INT64_MAX`` without records, ``INT64_MIN`` if unknown.
+        """The least timestamp of the records; ``INT64_MAX`` without records, ``INT64_MIN`` if
+        unknown.
 
         Decompresses up to ``limit_bytes``, by default nothing.
         """

@@ -63,7 +63,8 @@ _HASHES = {MURMUR2: murmur2, MURMUR3: mmh3.mmh3_32_uintdigest}
 def choose_partitions(
     kind: int, keys: Sequence[bytes | None], start: int, partitions: array[int], count: int, keyless: int
 ) -> int:
-    """Fill ``partitions`` from ``start``: for each key one of ``count`` partitions, by hash ``kind``.
+    """Fill ``partitions`` from ``start``: for each key one of ``count`` partitions, by hash
+    ``kind``.
 
     A record without a key goes to ``keyless``. Returns the index of the first key left to the
     caller (not ``bytes`` or None, or None if ``keyless`` is negative), or else the number of keys.

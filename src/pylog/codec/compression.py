@@ -62,7 +62,8 @@ def codec_name(codec: int) -> str:
 
 
 def compress(codec: int, data: Buffer, level: int | None) -> bytes:
-    """``data`` compressed. ``ConfigError`` for a level that the codec does not have, ``MissingCodec``."""
+    """``data`` compressed. ``ConfigError`` for a level that the codec does not have,
+    ``MissingCodec``."""
     name = codec_name(codec)
     if codec == NONE:
         return bytes(data)
@@ -83,8 +84,9 @@ def _wrong_level(why: str, codec: str, level: object) -> ConfigError:
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int) -> bytes | bytearray:
-    """``data`` decompressed. ``CorruptRecord`` if that is more than ``limit_bytes``, or if the input is
-    cut off, damaged or followed by other bytes; ``MissingCodec`` without the codec's library."""
+    """``data`` decompressed. ``CorruptRecord`` if that is more than ``limit_bytes``, or if the
+    input is cut off, damaged or followed by other bytes; ``MissingCodec`` without the codec's
+    library."""
     if codec == NONE:
         return bytes(data)
     if codec not in _DECOMPRESSORS:

@@ -1,6 +1,7 @@
 """Control batches: the markers that end a transaction. Applications never see them.
 
-Key and value: Kafka's ``EndTransactionMarker``. A later version is read like the latest known version.
+Key and value: Kafka's ``EndTransactionMarker``. A later version is read like the latest known
+version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The errors of records and headers, the same for the readable and the compiled codec. The caller raises them.
+"""The errors of records and headers, the same for the readable and the compiled codec. The caller
+raises them.
 
 ``record`` is the index in the batch, ``position`` a byte position in the decompressed payload.
 """

@@ -67,7 +67,8 @@ def encode_headers(headers: GivenHeaders) -> bytes:
 
 
 def encode_record(time: bytes, offset_delta: int, key: bytes | None, value: bytes | None, headers: bytes) -> bytes:
-    """One record after its length. ``time``: the attributes (none are defined) and timestamp delta."""
+    """One record after its length. ``time``: the attributes (none are defined) and timestamp
+    delta."""
     try:
         fields = b"".join(
             (

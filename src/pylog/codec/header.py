@@ -1,7 +1,9 @@
-"""The 61-byte header of a batch: its fields, its rules, and how it is read and written (readable codec).
+"""The 61-byte header of a batch: its fields, its rules, and how it is read and written (readable
+codec).
 
-``write_header`` is for a new batch. The log later writes its base offset and leader epoch, which the CRC does not cover
-(``stamp``). ``_headers.pxi`` has ``read_header``, ``write_header`` and ``stamp`` compiled; the same tests run on both.
+``write_header`` is for a new batch. The log later writes its base offset and leader epoch, which
+the CRC does not cover (``stamp``). ``_headers.pxi`` has ``read_header``, ``write_header`` and
+``stamp`` compiled; the same tests run on both.
 """
 
 from __future__ import annotations
@@ -92,7 +94,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones and markers of a compacted batch may be removed; None if it is not set."""
+        """When tombstones and markers of a compacted batch may be removed; None if it is not
+        set."""
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
@@ -190,7 +193,8 @@ def write_header(
 
 
 def stamp(batch: bytearray, base_offset: int, leader_epoch: int, append_time_ms: int | None = None) -> BatchHeader:
-    """Write a batch's base offset and leader epoch, which the CRC does not cover. Returns its header.
+    """Write a batch's base offset and leader epoch, which the CRC does not cover. Returns its
+    header.
 
     ``append_time_ms`` makes it a LogAppendTime batch of that time, and the CRC is recomputed.
     """
@@ -207,7 +211,8 @@ def stamp(batch: bytearray, base_offset: int, leader_epoch: int, append_time_ms:
 
 
 def number(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Write a batch's producer fields, and recompute the CRC. The caller has checked the old CRC."""
+    """Write a batch's producer fields, and recompute the CRC. The caller has checked the old
+    CRC."""
     PRODUCER_STRUCT.pack_into(batch, PRODUCER_ID_POSITION, producer_id, producer_epoch, base_sequence)
     _write_crc(batch)
 

@@ -1,12 +1,13 @@
 """The newest offset of each key, in memory of a fixed size (readable codec).
 
-One array of entries of 16 bytes. An entry has 80 bits of a hash of the key, and in 48 bits its newest offset, counted from the
-first one. It stands in the line of the cache that other bits of the hash say, or in the next free entry after.
+One array of entries of 16 bytes. An entry has 80 bits of a hash of the key, and in 48 bits its
+newest offset, counted from the first one. It stands in the line of the cache that other bits of the
+hash say, or in the next free entry after.
 
-The hash is keyed with a secret of each compaction, so that no sender can make two keys of one hash: the older of them would be
-dropped for the newer. By chance two keys share an entry if these 80 bits agree and one is met in the search for the other: of
-10,000,000 keys, in one of 10**16 compactions. ``_key_map.pxi`` is the compiled version, with another hash; the same tests run
-on both.
+The hash is keyed with a secret of each compaction, so that no sender can make two keys of one hash:
+the older of them would be dropped for the newer. By chance two keys share an entry if these 80 bits
+agree and one is met in the search for the other: of 10,000,000 keys, in one of 10**16 compactions.
+``_key_map.pxi`` is the compiled version, with another hash; the same tests run on both.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def memory_for(keys: int) -> int:
 
 
 class _Found(NamedTuple):
-    """Of a key: the index of its entry, or of the free one where it belongs; both parts of its hash; its ordinal, 0 if free."""
+    """Of a key: the index of its entry, or of the free one where it belongs; both parts of its
+    hash; its ordinal, 0 if free."""
 
     slot: int
     hash: int
@@ -57,7 +59,8 @@ class KeyMap:
         self.count = 0
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Note that a record of ``key`` is at ``offset``. False, and nothing is noted, if there is no room."""
+        """Note that a record of ``key`` is at ``offset``. False, and nothing is noted, if there is
+        no room."""
         if offset < self._first:
             raise ValueError(f"offset {offset}, the first is {self._first}")
         found = self._find(key)
@@ -76,7 +79,8 @@ class KeyMap:
         return ordinal > 0 and ordinal - 1 > offset - self._first
 
     def put_records(self, payload: Buffer, count: int, base_offset: int, last_offset_delta: int) -> int:
-        """``put`` the records of a decompressed batch. Returns the offset of the first that has no room, or the batch's end.
+        """``put`` the records of a decompressed batch. Returns the offset of the first that has no
+        room, or the batch's end.
 
         Those without key do not count. ``CorruptRecord``; of headers, only the number is looked at.
         """
@@ -104,11 +108,13 @@ class KeyMap:
         end_offset: int,
         drops_tombstones: bool,
     ) -> tuple[int, bool, int, bytearray | None]:
-        """What is left of a decompressed batch: how many records, whether there are tombstones before ``end_offset`` among
-        them, their greatest timestamp, and their bytes, None if all are left.
+        """What is left of a decompressed batch: how many records, whether there are tombstones
+        before ``end_offset`` among them, their greatest timestamp, and their bytes, None if all are
+        left.
 
-        A record stays if it is at or after ``end_offset``, or has a key of which no later record is known, unless it is a
-        tombstone and ``drops_tombstones``. ``CorruptRecord``; of headers, only the number is looked at.
+        A record stays if it is at or after ``end_offset``, or has a key of which no later record is
+        known, unless it is a tombstone and ``drops_tombstones``. ``CorruptRecord``; of headers,
+        only the number is looked at.
         """
         read = _opened(payload, count, base_offset, base_timestamp_ms, append_time_ms, last_offset_delta)
         left = bytearray()
@@ -151,7 +157,8 @@ def _opened(
 
 
 def _key_and_value(data: bytes, record: int, position: int, end: int) -> tuple[bytes | None, bool]:
-    """The key of a record, and whether it has a value. Of its headers, only the number is checked."""
+    """The key of a record, and whether it has a value. Of its headers, only the number is
+    checked."""
     size, at = _size(data, record, faults.KEY_LENGTH, position, end)
     key = None if size < 0 else data[at : at + size]
     value_size, at = _size(data, record, faults.VALUE_LENGTH, at + max(size, 0), end)

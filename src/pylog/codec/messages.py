@@ -42,7 +42,8 @@ def unsigned(number: int) -> bytes:
 
 
 def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
-    """The UNSIGNED_VARINT at a position, and the position after it. ``IndexError`` beyond the end."""
+    """The UNSIGNED_VARINT at a position, and the position after it. ``IndexError`` beyond the
+    end."""
     number = shift = 0
     while True:
         byte = data[at]
@@ -55,7 +56,8 @@ def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
 
 
 def hash_code(text: str) -> int:
-    """Java's ``String.hashCode`` without its sign, by which Kafka divides groups and transactional ids."""
+    """Java's ``String.hashCode`` without its sign, by which Kafka divides groups and transactional
+    ids."""
     number = 0
     for (unit,) in Struct("<H").iter_unpack(text.encode("utf-16-le", "surrogatepass")):
         number = (number * 31 + unit) & 0xFFFFFFFF

@@ -1,4 +1,5 @@
-"""Which records of a batch are the newest of their keys: ``KeyMap`` for whole batches, whose header and CRC were checked."""
+"""Which records of a batch are the newest of their keys: ``KeyMap`` for whole batches, whose header
+and CRC were checked."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from pylog.codec.format import Buffer
 
 
 class NewestRecords(NamedTuple):
-    """What is left of a batch. ``payload`` has their bytes, not compressed; ``latest_ms`` is their greatest timestamp."""
+    """What is left of a batch. ``payload`` has their bytes, not compressed; ``latest_ms`` is their
+    greatest timestamp."""
 
     kept: int
     has_tombstones: bool
@@ -19,7 +21,8 @@ class NewestRecords(NamedTuple):
 
 
 def put_keys(keys: KeyMap, view: BatchView) -> int:
-    """Note the keys of the records. The offset of the first that has no room, or the batch's end. ``CorruptRecord``."""
+    """Note the keys of the records. The offset of the first that has no room, or the batch's end.
+    ``CorruptRecord``."""
     header = view.header
     return keys.put_records(view.payload(), header.count, header.base_offset, header.last_offset_delta)
 

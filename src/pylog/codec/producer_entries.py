@@ -54,7 +54,8 @@ def check_producers(entries: Buffer) -> tuple[int, bool, int, list[int]]:
 
 
 def find_producer(entries: Buffer, producer_id: int) -> int:
-    """The index of a producer's entry, if the ids rise; ``~index`` of its place if there is none."""
+    """The index of a producer's entry, if the ids rise; ``~index`` of its place if there is
+    none."""
 
     def id_at(index: int) -> int:
         found: int = _PRODUCER_ID.unpack_from(entries, index * PRODUCER_ENTRY_BYTES)[0]

@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 
 class Receipt:
-    """The batch of a record accepted by ``RecordEncoder.try_append``, its index, and its timestamp."""
+    """The batch of a record accepted by ``RecordEncoder.try_append``, its index, and its
+    timestamp."""
 
     __slots__ = ("batch", "index", "timestamp_ms")
 
@@ -15,7 +16,8 @@ class Receipt:
     timestamp_ms: int
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are of the same place in one batch. ``Deliveries`` make new ones at each access."""
+        """Whether both are of the same place in one batch. ``Deliveries`` make new ones at each
+        access."""
         if not isinstance(other, Receipt):
             return NotImplemented
         return self.batch is other.batch and self.index == other.index

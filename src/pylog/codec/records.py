@@ -1,8 +1,8 @@
 """Encodes the records of an open batch and decodes those of a decompressed batch (readable codec).
 
-Format: docs/format.md, "A batch, worked through". framing.py defines which records are correct. No memory is
-allocated for a size that was read. ``_encoding.pxi`` and ``_decoding.pxi`` are the compiled version; the same tests run on
-both.
+Format: docs/format.md, "A batch, worked through". framing.py defines which records are correct. No
+memory is allocated for a size that was read. ``_encoding.pxi`` and ``_decoding.pxi`` are the
+compiled version; the same tests run on both.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class RecordEncoder:
         value: bytes | None,
         headers: GivenHeaders,
     ) -> R | None:
-        """Append a record, and return a receipt of ``kind``; None if it does not fit, or after ``close``.
+        """Append a record, and return a receipt of ``kind``; None if it does not fit, or after
+        ``close``.
 
         The default timestamp is the current time. Other threads, and a signal handler that sends,
         see the whole record or nothing, without a lock. Before any other use, close the encoder.
@@ -103,8 +104,9 @@ class RecordEncoder:
                     raise faults.record_too_large(len(buffer) + len(record), self._limit)
                 return None
             receipt.index = count
-            # Another thread or a signal handler may have appended first. After this check there is no call and no jump
-            # until the end, so neither of them can run in between, and no handler can raise.
+            # Another thread or a signal handler may have appended first. After this check there is
+            # no call and no jump until the end, so neither of them can run in between, and no
+            # handler can raise.
             if count == self.count and not self._is_closed:
                 buffer += record
                 self._times = times
@@ -163,7 +165,8 @@ class RecordEncoder:
 
         ``RecordTooLarge`` if it does not fit an empty encoder, ``SerializationError`` for keys and
         values other than bytes-like or None and headers other than a sequence of pairs of str and
-        such a value, or a mapping, ``InvalidTimestamp`` outside 0 .. 2**63 - 1. An error changes nothing.
+        such a value, or a mapping, ``InvalidTimestamp`` outside 0 .. 2**63 - 1. An error changes
+        nothing.
         """
         check_timestamp(timestamp_ms)
         return self._put(self._times.then(timestamp_ms), key, value, headers)
@@ -271,7 +274,8 @@ class RecordDecoder:
         return len(self._payload.data)
 
     def take(self, max_records: int) -> list[Record]:  # noqa: C901 - unrolled: a call costs more than a field
-        """The next records, at most ``max_records``, fewer if they have very many headers; [] at the end."""
+        """The next records, at most ``max_records``, fewer if they have very many headers; [] at
+        the end."""
         data, base_timestamp, append_time, highest = self._payload
         topic, partition, base_offset = self._topic, self._partition, self._base_offset
         index, position, lowest = self._index, self._position, self._lowest_delta
@@ -280,8 +284,8 @@ class RecordDecoder:
         second, unzigzag, new = SECOND_BYTE, UNZIGZAG, tuple.__new__
         records: list[Record] = []
         while index < stop and headers_left > 0:
-            # The common case: varints of one or two bytes, without a bound check per byte. If the record does not fit,
-            # framing.py reads it again with all checks, and raises the error.
+            # The common case: varints of one or two bytes, without a bound check per byte. If the
+            # record does not fit, framing.py reads it again with all checks, and raises the error.
             try:
                 bits = data[position]
                 at = position + 1
@@ -378,8 +382,8 @@ def decode_columns(
     last_offset_delta: int = INT32_MAX,
     allocate: Allocate = bytearray,
 ) -> Columns:
-    """All records of a decompressed batch as columns, in memory from ``allocate``. The other arguments
-    and the errors are those of ``RecordDecoder``."""
+    """All records of a decompressed batch as columns, in memory from ``allocate``. The other
+    arguments and the errors are those of ``RecordDecoder``."""
     if len(payload) > INT32_MAX:
         raise faults.payload_too_large(len(payload), INT32_MAX)
     decoder = RecordDecoder(payload, count, base_offset, base_timestamp_ms, append_time_ms, "", 0, last_offset_delta)

@@ -1,4 +1,5 @@
-"""Takes the records of some keys out of a batch whose header and CRC were checked. Those that stay keep their bytes."""
+"""Takes the records of some keys out of a batch whose header and CRC were checked. Those that stay
+keep their bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class TakenOut(NamedTuple):
 
 
 class Split(NamedTuple):
-    """``payload`` has the bytes of the ``kept`` records, not compressed; ``latest_ms`` is their greatest timestamp."""
+    """``payload`` has the bytes of the ``kept`` records, not compressed; ``latest_ms`` is their
+    greatest timestamp."""
 
     kept: int
     latest_ms: int
@@ -35,7 +37,8 @@ class Split(NamedTuple):
 
 
 def may_hold(view: BatchView, keys: Collection[bytes]) -> bool:
-    """Whether ``split`` may take out a record: fast, and never false if it does. ``MissingCodec``, ``CorruptRecord``."""
+    """Whether ``split`` may take out a record: fast, and never false if it does. ``MissingCodec``,
+    ``CorruptRecord``."""
     header = view.header
     if header.is_control or not header.count:
         return False

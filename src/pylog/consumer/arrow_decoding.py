@@ -107,7 +107,8 @@ class ArrowFormat:
         return chunk.size_bytes >= self._limit_bytes
 
     def table(self, rows: ArrowChunk) -> pa.Table:
-        """The rows as a table. Raises no ``PylogError``: the positions are past the rows already."""
+        """The rows as a table. Raises no ``PylogError``: the positions are past the rows
+        already."""
         return arrow.table_of_parts(rows.parts, self._schema)
 
 

@@ -112,7 +112,8 @@ class AssignedPartition:
         self.look_again = False
 
     def change_format(self, format: RecordFormat[Any]) -> None:
-        """Return records as ``format``. Drops what was read ahead in another one, and its failure."""
+        """Return records as ``format``. Drops what was read ahead in another one, and its
+        failure."""
         self.format = format
         self.drop_read_ahead()
 
@@ -131,7 +132,8 @@ class AssignedPartition:
         self.position = records[0].offset
 
     def take_failure(self) -> PylogError:
-        """The failure, to be raised. It recurs at the same position unless the application seeks."""
+        """The failure, to be raised. It recurs at the same position unless the application
+        seeks."""
         failure, self.failure = self.failure, None
         assert failure is not None
         return failure
@@ -149,7 +151,8 @@ class AssignedPartition:
         return self.is_drained and self.failure is None and self.quiet_token is None
 
     def fill(self, fetched: Fetched, size_bytes: int) -> None:
-        """Keep the result of a fetch for this drained partition. The batches have ``size_bytes``."""
+        """Keep the result of a fetch for this drained partition. The batches have
+        ``size_bytes``."""
         if fetched.batches:
             self._budget.store(self.topic_partition, size_bytes)
             self._batches.extend(fetched.batches)

@@ -92,7 +92,8 @@ class Assignment:
             raise ConfigError(f"subscribe() after assign(): {_MIXED}")
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Follow this subscription instead. Partitions that were read before keep their positions."""
+        """Follow this subscription instead. Partitions that were read before keep their
+        positions."""
         self._refuse_by_hand()
         while True:
             version = self._log.catalog_version()
@@ -172,7 +173,8 @@ class Assignment:
         self._apply(removed, starts, topics)
 
     def _refresh_assigned(self) -> None:
-        """Partitions of deleted topics fail when read; recreated ones are read from the beginning."""
+        """Partitions of deleted topics fail when read; recreated ones are read from the
+        beginning."""
         names = {partition.topic for partition in self._fetcher.assigned}
         topics = {topic.name: topic for topic in self._existing(names)}
         for partition, assigned in self._fetcher.assigned.items():
@@ -220,7 +222,8 @@ class Assignment:
         return Topic(name, description.id, description.numbers)
 
     def _existing(self, names: Iterable[str]) -> list[Topic]:
-        """Without those not created yet, or deleted since they were listed: the catalog's version will change."""
+        """Without those not created yet, or deleted since they were listed: the catalog's version
+        will change."""
         return [Topic(name, found.id, found.numbers) for name, found in self._log.existing_topics(names).items()]
 
     def _warn_of_missing(self, subscription: Subscription, topics: Iterable[Topic]) -> None:

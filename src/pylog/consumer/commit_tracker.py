@@ -138,8 +138,8 @@ class CommitTracker:
         logger.warning("group %r: could not commit%s: %s", self._group_id, what and f" {what}", error)
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """What the group has committed now. With ``read_committed`` an offset in a transaction that is
-        under way is waited for, up to ``default_api_timeout_ms``: ``LogLocked``."""
+        """What the group has committed now. With ``read_committed`` an offset in a transaction that
+        is under way is waited for, up to ``default_api_timeout_ms``: ``LogLocked``."""
         if self._config.isolation_level == READ_COMMITTED:
             committed = self._groups.decided(self._group_id, [partition], self.countdown(None)())
         else:
@@ -148,11 +148,12 @@ class CommitTracker:
         return None if found is None else OffsetAndMetadata(found.offset, found.metadata)
 
     def hold(self, starts: Mapping[TopicPartition, int], timeout_s: float) -> set[TopicPartition]:
-        """Commit these offsets where the group has committed nothing. Retention keeps what follows, whatever becomes
-        of the members: everything that the group has committed is durable on return.
+        """Commit these offsets where the group has committed nothing. Retention keeps what follows,
+        whatever becomes of the members: everything that the group has committed is durable on
+        return.
 
-        Returns the partitions with a commit. Others have an offset in an open transaction, which a commit
-        would supersede: call again. Raises like ``commit``.
+        Returns the partitions with a commit. Others have an offset in an open transaction, which a
+        commit would supersede: call again. Raises like ``commit``.
         """
         store, left_s = self._groups.offsets, self.countdown(timeout_s)
         undecided = store.look(self._group_id).undecided if starts else ()
@@ -221,7 +222,8 @@ class CommitTracker:
         left_s: Callable[[], float],
     ) -> tuple[dict[TopicPartition, Committed], bool]:
         """The commits to append, and whether one of ``offsets`` is not durable yet, but is to be.
-        The records before such offsets are durable on return. Removes positions of topics deleted since."""
+        The records before such offsets are durable on return. Removes positions of topics deleted
+        since."""
         news: dict[TopicPartition, Committed] = {}
         is_unsafe = False
         for name, at in tuple(offsets.items()):

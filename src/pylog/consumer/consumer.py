@@ -68,7 +68,8 @@ if TYPE_CHECKING:
     from pylog.partition.partition_log import PartitionLog
 
 LOST_MEMBER = "-"
-"""The id of one that is subscribed and no member, as in a forked child: nothing can be committed in its name."""
+"""The id of one that is subscribed and no member, as in a forked child: nothing can be committed in
+its name."""
 
 CommitCallback = Callable[[dict[TopicPartition, OffsetAndMetadata], PylogError | None], object]
 
@@ -327,7 +328,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         try:
             return self._read(self._iteration_s, self._take_chunk, max_records)
         except Exception as error:
-            # It would end the iteration as if there were no more records, also if a signal handler raised it.
+            # It would end the iteration as if there were no more records, also if a signal handler
+            # raised it.
             if isinstance(error, StopIteration):
                 raise RuntimeError("a callback, or a signal handler, raised StopIteration") from error
             raise
@@ -388,7 +390,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         self._poll_loop.wake()
 
     def metrics(self) -> dict[str, int]:
-        """Counts since the consumer was made, and its current state. ``bytes_fetched`` also counts what was read ahead."""
+        """Counts since the consumer was made, and its current state. ``bytes_fetched`` also counts
+        what was read ahead."""
         with self._call():
             in_hand = 0 if self._chunk is None else self._chunk.left
             return {
@@ -405,7 +408,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     # Positions
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record to return. ``NoOffsetForPartition`` if there is none yet."""
+        """The offset of the next record to return. ``NoOffsetForPartition`` if there is none
+        yet."""
         with self._call():
             position = self._position(self._assigned(partition))
         if position is None:
@@ -524,9 +528,9 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     def committed(self, partition: TopicPartition, metadata: bool = False) -> int | OffsetAndMetadata | None:
         """The group's committed offset of a partition, assigned or not; None if there is none.
 
-        With ``metadata=True`` as an ``OffsetAndMetadata``. With ``isolation_level="read_committed"``
-        this waits for a transaction under way that has an offset of the partition, up to
-        ``default_api_timeout_ms``, then raises ``LogLocked``.
+        With ``metadata=True`` as an ``OffsetAndMetadata``. With
+        ``isolation_level="read_committed"`` this waits for a transaction under way that has an
+        offset of the partition, up to ``default_api_timeout_ms``, then raises ``LogLocked``.
         """
         name = partition_of(partition)
         with self._call():
@@ -549,7 +553,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     def offsets_in(self, connection: Any, *, name: str | None = None, table: str = OFFSETS_TABLE) -> StoredOffsets:
         """Keep the positions in the application's own database, with the effects of the records.
 
-        ``connection`` is one of ``sqlite3``, ``psycopg``, ``psycopg2``, ``pg8000`` or SQLAlchemy, the
+        ``connection`` is of ``sqlite3``, ``psycopg``, ``psycopg2``, ``pg8000`` or SQLAlchemy, the
         one on which the effects are written; ``StoredOffsets.create_table`` has made the table.
         ``name`` distinguishes consumers in it, by default the ``group_id``. From now on, each
         partition that is assigned is read from its stored position; those that are assigned
@@ -586,7 +590,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
             }
 
     def _make_durable(self, name: TopicPartition, offset: int) -> None:
-        """A stored position must not outlive its records. Without permission to write, their writers see to that."""
+        """A stored position must not outlive its records. Without permission to write, their
+        writers see to that."""
         partition = self._log.partition(*name)
         if not partition.is_read_only:
             make_records_durable(partition, offset)
@@ -615,7 +620,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         return {name: partition.earliest_offset for name, partition in self._opened(partitions)}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end of each partition that this consumer may read now, by isolation and visibility."""
+        """The end of each partition that this consumer may read now, by isolation and
+        visibility."""
         return {name: self._lookup.end(partition) for name, partition in self._opened(partitions)}
 
     def offsets_for_times(

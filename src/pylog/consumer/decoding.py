@@ -49,7 +49,8 @@ class Decoder(Protocol[Taken_co]):
 
 
 class RecordFormat(Protocol[Taken]):
-    """How a partition's records are decoded. It has no state: the partition has what is read ahead."""
+    """How a partition's records are decoded. It has no state: the partition has what is read
+    ahead."""
 
     decode_records_max: int
     """The most records to take from a decoder in one call."""
@@ -62,7 +63,8 @@ class RecordFormat(Protocol[Taken]):
         """A chunk of no records."""
 
     def decoder(self, view: BatchView, of: TopicPartition, limit_bytes: int) -> tuple[Decoder[Taken], int]:
-        """A decoder of the batch, at most ``limit_bytes``; and its bytes besides the stored ones."""
+        """A decoder of the batch, at most ``limit_bytes``; and its bytes besides the stored
+        ones."""
 
     def next_offset(self, chunk: Taken) -> int:
         """The offset after the last of the records."""
@@ -106,7 +108,8 @@ class RecordDeserializer:
         self._value = value
 
     def __call__(self, records: list[Record]) -> tuple[list[Record], PylogError | None]:
-        """The deserialized records before the first failure, and its error (with the ``offset``)."""
+        """The deserialized records before the first failure, and its error (with the
+        ``offset``)."""
         done: list[Record] = []
         for record in records:
             topic, partition, offset, timestamp_ms, key, value, headers = record

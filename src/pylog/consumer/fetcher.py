@@ -115,7 +115,8 @@ class Fetcher:
         return assigned, chunk
 
     def collect(self, format: RecordFormat[Taken], max_records: int) -> Taken:
-        """Up to ``max_records`` from several partitions; empty if none has any (see ``caught_up``)."""
+        """Up to ``max_records`` from several partitions; empty if none has any (see
+        ``caught_up``)."""
         self._begin_round()
         collected: Taken | None = None
         left = max_records
@@ -185,8 +186,9 @@ class Fetcher:
     ) -> tuple[AssignedPartition, Taken | None] | None:
         """The next partition with records or a failure; None after a round without either.
 
-        The quiet partitions are asked if no other has anything, and otherwise the less often the more they
-        are (a thousand twice a second): asking them all takes longer than decoding what one of them has.
+        The quiet partitions are asked if no other has anything, and otherwise the less often the
+        more they are (a thousand twice a second): asking them all takes longer than decoding what
+        one of them has.
         """
         self.caught_up = True
         busy, quiet = self._busy, self._quiet
@@ -293,7 +295,8 @@ class Fetcher:
         return bool(fetched.batches)
 
     def _mark(self, assigned: AssignedPartition, partition: PartitionLog) -> None:
-        """Write markers that are missing: without them every reader must ask about these transactions."""
+        """Write markers that are missing: without them every reader must ask about these
+        transactions."""
         if partition.is_read_only:
             return
         assigned.look_again = True

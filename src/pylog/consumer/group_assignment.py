@@ -72,7 +72,8 @@ class GroupAssignment(Assignment):
     # Following the group
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Join the group, or change its topics. On return, partitions that were free are assigned."""
+        """Join the group, or change its topics. On return, partitions that were free are
+        assigned."""
         self._refuse_by_hand()
         version = self._log.catalog_version()
         topics = self._existing(subscription.wanted(self._log.topics()))
@@ -182,11 +183,13 @@ class GroupAssignment(Assignment):
             return
 
     def _hold(self, timeout_s: float) -> None:
-        """Commit where the group begins in topics with retention="consumed", before records are returned.
+        """Commit where the group begins in topics with retention="consumed", before records are
+        returned.
 
-        Else retention would delete what the group has read, if its members died before its first commit.
-        A partition without a position waits until the application has moved to one; one whose offsets others commit in
-        transactions, once it is read, until they do: this commit could supersede theirs.
+        Else retention would delete what the group has read, if its members died before its first
+        commit. A partition without a position waits until the application has moved to one; one
+        whose offsets others commit in transactions, once it is read, until they do: this commit
+        could supersede theirs.
         """
         if not self._must_hold or self._fetcher.stored_offsets is not None:  # else the application holds the positions
             return
@@ -259,7 +262,8 @@ class GroupAssignment(Assignment):
         return list(starts)
 
     def _resumed(self, partition: PartitionLog, committed: Committed | None) -> int | None:
-        """The committed position, or an earlier one if a power failure removed records before it."""
+        """The committed position, or an earlier one if a power failure removed records before
+        it."""
         if committed is None:
             return None
         offset = next_offset(partition, committed)
@@ -342,7 +346,8 @@ class GroupAssignment(Assignment):
 
 
 def _wait_for_deletion(partition: PartitionLog, timeout_s: float) -> None:
-    """After joining: a process that is deleting records may have looked at the groups before. ``LogLocked``."""
+    """After joining: a process that is deleting records may have looked at the groups before.
+    ``LogLocked``."""
     try:
         partition.settle(int(timeout_s * 1000))
     except own(DeliveryTimeout) as error:

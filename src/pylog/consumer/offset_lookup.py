@@ -1,4 +1,5 @@
-"""Offsets by their meaning to a consumer: its visible end, the first record at a time, its start."""
+"""Offsets by their meaning to a consumer: its visible end, the first record at a time, its
+start."""
 
 from __future__ import annotations
 
@@ -28,14 +29,16 @@ class OffsetLookup:
         return partition.end_offset(self._config.isolation_level, self._config.visibility)
 
     def locate(self, partition: PartitionLog, target: int) -> int:
-        """The offset of ``EARLIEST``, ``LATEST`` or a timestamp (the end if no record is as late)."""
+        """The offset of ``EARLIEST``, ``LATEST`` or a timestamp (the end if no record is as
+        late)."""
         if target == EARLIEST:
             return partition.earliest_offset
         found = None if target == LATEST else partition.offset_for_time(target)
         return self.end(partition) if found is None else found.offset
 
     def start_position(self, partition: PartitionLog) -> int | None:
-        """The start by ``auto_offset_reset`` for a consumer without a position; None for ``none``."""
+        """The start by ``auto_offset_reset`` for a consumer without a position; None for
+        ``none``."""
         if self._reset.raises:
             return None
         return self.locate(partition, self._reset.target(self._clock.now_ms()))

@@ -33,15 +33,17 @@ class PollLoop:
         self._ask_again_s = 0.0
 
     def wake(self) -> None:
-        """Make ``poll_until``, or its next call, raise ``Wakeup``. Safe in any thread or handler."""
+        """Make ``poll_until``, or its next call, raise ``Wakeup``. Safe in any thread or
+        handler."""
         self._woken = True
         self._log.wake()
 
     def poll_until(self, timeout_s: float, take: Callable[[int], Taken], max_records: int) -> Taken:
         """The first result of ``take(max_records)`` that is not empty, or the last at the deadline.
 
-        The deadline only counts after everything was read: an empty result means no records. A partition that ends
-        at a transaction is looked at again after the deadline: its owner may have died since, which changes no file.
+        The deadline only counts after everything was read: an empty result means no records. A
+        partition that ends at a transaction is looked at again after the deadline: its owner may
+        have died since, which changes no file.
         """
         clock = self._log.clock
         deadline = clock.monotonic() + timeout_s if timeout_s else 0.0

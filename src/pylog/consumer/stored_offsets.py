@@ -65,7 +65,8 @@ class StoredOffsets:
 
     @staticmethod
     def create_table(connection: Any, *, table: str = OFFSETS_TABLE) -> None:
-        """Create the table, unless it exists, in the connection's transaction. The caller commits."""
+        """Create the table, unless it exists, in the connection's transaction. The caller
+        commits."""
         Database(connection).change(_CREATE.format(table=check_table(table)))
 
     def save(self) -> None:
@@ -93,7 +94,8 @@ class StoredOffsets:
     def restore(self) -> None:
         """After a rollback: continue where the database is, in all assigned partitions.
 
-        If it fails, for example since the database is locked, repeat it: until then ``save`` is refused.
+        If it fails, for example since the database is locked, repeat it: until then ``save`` is
+        refused.
         """
         self._is_ahead = True
         found = self._read()
@@ -109,8 +111,9 @@ class StoredOffsets:
     def transaction(self) -> Iterator[None]:
         """Save and commit after the body. An exception rolls back, and the records are read again.
 
-        If the rollback, or reading the stored positions after it, fails too, the next one begins with it.
-        ``ConfigError`` if the connection commits each statement by itself, and no transaction is open.
+        If the rollback, or reading the stored positions after it, fails too, the next one begins
+        with it. ``ConfigError`` if the connection commits each statement by itself, and no
+        transaction is open.
         """
         self._database.require_transaction()
         if self._is_open or self._is_ahead:
@@ -133,7 +136,8 @@ class StoredOffsets:
     # For the consumer
 
     def start(self, name: TopicPartition, topic_id: str, offset: int | None) -> int | None:
-        """A partition is assigned, to be read from this offset. Returns the stored one, if there is one."""
+        """A partition is assigned, to be read from this offset. Returns the stored one, if there is
+        one."""
         left = self._left.pop(name, None)
         if left is not None and left.topic_id == topic_id:
             return left.offset  # it was given up, and comes back in the same transaction

@@ -1,7 +1,7 @@
 """Describes and changes the consumer groups of one log from outside.
 
-The caller need not join a group. Reading needs no write permission, and takes no lock but that of a transactional id
-whose owner has died or is late: its transaction is aborted if this log may write, see ``transaction/outcomes.py``.
+Reading needs no write permission, and takes no lock but that of a transactional id whose owner has
+died or is late: its transaction is aborted if this log may write, see ``transaction/outcomes.py``.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class GroupAdmin:
     def decided(self, group: str, partitions: Collection[TopicPartition], timeout_s: float) -> Offsets:
         """Like ``committed``, after every transaction with offsets of these partitions is decided.
 
-        ``LogLocked`` if a live producer does not decide one in time: Kafka's ``UNSTABLE_OFFSET_COMMIT``.
-        The transaction of a dead producer is decided at once.
+        ``LogLocked`` if a live producer does not decide one in time: Kafka's
+        ``UNSTABLE_OFFSET_COMMIT``. The transaction of a dead producer is decided at once.
         """
         found, clock = self.offsets.look(group), self._manager.clock
         end_s = clock.monotonic() + timeout_s
@@ -114,7 +114,7 @@ class GroupAdmin:
             return True
 
     def _alive(self, group: str) -> tuple[Group, set[str]]:
-        """Read the group without members that are dead; also return the static ones of those, which may return."""
+        """Read the group without dead members; also return the static ones among those."""
         directory = self.directory(group)
         found = read_group(directory)
         dead = dead_members(directory, found)
@@ -122,7 +122,7 @@ class GroupAdmin:
         return found._replace(members=left), dead & left.keys()
 
     def reading(self, topic: str) -> set[str]:
-        """Return the groups with members that want this topic. One whose files are unreadable counts, too."""
+        """Return the groups with members that want this topic, and those with unreadable files."""
         return {group for group in self.in_files() if self._reads(group, topic)}
 
     def _reads(self, group: str, topic: str) -> bool:

@@ -12,7 +12,8 @@ from pylog.partition.partition_log import PartitionLog
 
 
 class Consumed(NamedTuple):
-    """Every group of the topic has committed up to ``offset``; ``held_by`` has not committed more."""
+    """Every group of the topic has committed up to ``offset``; ``held_by`` has not committed
+    more."""
 
     offset: int
     held_by: str
@@ -32,10 +33,11 @@ class Consumption:
         self._durable_groups: dict[tuple[str, int], list[str]] = {}  # by topic id and number of the partition
 
     def is_still_consumed(self, partition: PartitionLog, offset: int) -> bool:
-        """Whether every group has committed up to ``offset``, as the last call of ``consumed`` with ``durably`` found.
+        """Whether every group has committed up to ``offset``, as the last call of ``consumed`` with
+        ``durably`` found.
 
-        Takes no lock of another process, so that newer commits may not be durable: a group that has come
-        since then has not consumed anything, for it could lose them.
+        Takes no lock of another process, so that newer commits may not be durable: a group that has
+        come since then has not consumed anything, for it could lose them.
         """
         known, now = (
             self._durable_groups.get((partition.topic_id, partition.number), ()),
@@ -44,7 +46,8 @@ class Consumption:
         return offset <= now.offset and set(now.groups).issubset(known)
 
     def consumed(self, partition: PartitionLog, *, durably: bool) -> Consumed:
-        """``durably``: what is returned is on the disk. Else it takes no lock of another process."""
+        """``durably``: what is returned is on the disk. Else it takes no lock of another
+        process."""
         topic, least = partition.topic, Consumed(partition.latest_offset, "")
         members_of = self._groups.reading(topic)  # before the commits: one that leaves in between has committed
         commits = self._groups.offsets.settled_in(topic)

@@ -10,7 +10,8 @@ from pylog.model import OffsetAndMetadata, TopicPartition
 class MemberDescription(NamedTuple):
     """``assigned`` is what a member reads, ``target`` what it will, once others gave it up.
 
-    ``is_alive`` is false for a static member that was closed, or whose process has ended: its partitions wait for it.
+    ``is_alive`` is false for a static member that was closed, or whose process has ended: its
+    partitions wait for it.
     """
 
     member_id: str

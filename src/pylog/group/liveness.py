@@ -114,7 +114,8 @@ class Absence:
 
 
 def dead_members(directory: GroupDirectory, group: Group) -> set[str]:
-    """Return the members that were closed, or whose processes have ended: no process locks their files."""
+    """Return the members that were closed, or whose processes have ended: no process locks their
+    files."""
     return {id_ for id_ in group.members if not has_process(directory, id_)}
 
 

@@ -2,7 +2,8 @@
 
 The log is the truth. A process caches the last commit of each group and partition. It continues to
 read where it stopped, or at a checkpoint if it is far behind. A process that has appended enough
-since the last checkpoint writes the next one, so that loading does not take longer with more commits.
+since the last checkpoint writes the next one, so that loading does not take longer with more
+commits.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ _WRITTEN_AT_ONCE = 100  # with metadata of 4 KB each, less than a batch
 
 
 class Look(NamedTuple):
-    """The committed offsets of a group. Those of ``undecided`` partitions may change with a decision
-    about a transaction that is under way."""
+    """The committed offsets of a group. Those of ``undecided`` partitions may change with a
+    decision about a transaction that is under way."""
 
     offsets: Offsets
     undecided: frozenset[TopicPartition]
@@ -130,9 +131,10 @@ class OffsetStore:
         return {group for group in self.groups() if any(name.topic == topic for name in self.committed(group))}
 
     def settled_in(self, topic: str) -> dict[str, Offsets]:
-        """What each group has committed in a topic of this name, apart from offsets in transactions without a marker.
+        """What each group has committed in a topic of this name, apart from offsets in transactions
+        without a marker.
 
-        A group that has only such offsets there is in it, with none. Takes no lock of another process.
+        A group that has only such offsets there is in it, with none. Takes no process's lock.
         """
         found: dict[str, Offsets] = {}
         for partition in self._all():
@@ -142,7 +144,7 @@ class OffsetStore:
         return found
 
     def _decide(self, partition: OffsetsPartition, group: str | None = None) -> list[Transaction]:
-        """Catch up. Returns the transactions that are under way, with offsets of this group or of any.
+        """Catch up. Returns the transactions under way, with offsets of this group or of any.
 
         First the records are read, then it is asked how their transactions ended: see
         ``transaction/outcomes.py``. No lock of this process is held meanwhile, since an answer may
@@ -228,7 +230,8 @@ class OffsetStore:
             partition.known_offset = checkpoint.next_offset
 
     def _start_again(self, partition: OffsetsPartition) -> None:
-        """Read all of the log. What is deleted meanwhile keeps its tombstone for ``delete_retention_ms``."""
+        """Read all of the log. What is deleted meanwhile keeps its tombstone for
+        ``delete_retention_ms``."""
         partition.groups, partition.pending = {}, PendingOffsets()
         partition.next_offset = partition.log.earliest_offset
         partition.known_offset = partition.log.latest_offset
@@ -271,7 +274,7 @@ class OffsetStore:
         return Appended(partition, partition.end_offset)
 
     def encoded(self, group: str, offsets: Mapping[TopicPartition, Committed | None]) -> EncodedOffsets | None:
-        """The batch to append for a commit; None if nothing is left of it. Commits in a deleted topic are left out."""
+        """The batch to append for a commit, without deleted topics; None if it is empty."""
         if not offsets:
             return None
         names = {name.topic for name in offsets} | {OFFSETS_TOPIC}
@@ -294,7 +297,8 @@ class OffsetStore:
         return EncodedOffsets(partition, batch, least_ms, len(records))
 
     def write_as_they_are(self, commits: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Write records of a topic that cannot be found yet, whose members' commits are refused. Durable on return."""
+        """Write records of a topic that cannot be found yet, whose members' commits are refused.
+        Durable on return."""
         topic = self._topic() if commits else None
         if topic is None:
             return
@@ -316,7 +320,8 @@ class OffsetStore:
 
     def recover_last_commit(self, group: str, timeout_s: float) -> None:
         """Decide finally whether a commit cut off by its process's death counts. ``LogLocked``.
-        Else the next commit, of a member that continued from the one before, would bring it back."""
+        Else the next commit, of a member that continued from the one before, would bring it
+        back."""
         partition = self.partition_of(group)
         if partition is not None:
             try:
@@ -325,7 +330,7 @@ class OffsetStore:
                 raise _locked(error) from error
 
     def settle(self, group: str) -> None:
-        """Decide transactions whose producers are dead, or have appended nothing for their timeout; not too often."""
+        """Decide transactions whose producers are dead, or late; not too often."""
         partition = self.partition_of(group)
         if partition is not None:
             partition.log.settle_transactions()
@@ -341,11 +346,12 @@ class OffsetStore:
             partition.log.sync(partition.log.latest_offset)
 
     def after_commit(self, log: PartitionLog, work: Callable[[PartitionLog], object]) -> None:
-        """Do this with a partition after the commit that is under way here, which holds locks of groups and transactions."""
+        """Do this with a partition after the commit that is under way here, which holds locks of
+        groups and transactions."""
         self._later[log] = work
 
     def maintain_if_due(self, partition: OffsetsPartition, left_s: Callable[[], float]) -> None:
-        """After a commit: what ``after_commit`` has asked for, and a checkpoint. No group's lock is held."""
+        """After a commit, with no group's lock: what was to follow it, and a checkpoint."""
         work = self._later.pop(partition.log, None) if self._later else None
         if work is not None:
             work(partition.log)
@@ -360,7 +366,8 @@ class OffsetStore:
             self._catch_up(partition)
             entries, read_offset = partition.entries(), partition.next_offset
             pending_offset = partition.pending.first_offset
-        # A checkpoint contains decided offsets only: its readers read the pending ones again, and what is after them.
+        # A checkpoint contains decided offsets only: its readers read the pending ones again, and
+        # what is after them.
         next_offset = read_offset if pending_offset is None else min(read_offset, pending_offset)
         path = self._layout.offsets_checkpoint(partition.log.number)
         checkpoint = Checkpoint(partition.log.topic_id, next_offset, entries)

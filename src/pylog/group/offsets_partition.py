@@ -44,8 +44,8 @@ class OffsetsPartition:
         self.pending = PendingOffsets()
 
     def has_lost(self, batches: Sequence[BatchView], end_offset: int) -> bool:
-        """Whether records from ``next_offset`` to here were compacted away before they were read. A tombstone
-        may be among them, of an offset that is in the cache."""
+        """Whether records from ``next_offset`` to here were compacted away before they were read. A
+        tombstone may be among them, of an offset that is in the cache."""
         if end_offset <= self.known_offset:
             return False
         expected = self.next_offset
@@ -88,7 +88,8 @@ class OffsetsPartition:
     def apply(
         self, key: bytes | None, value: bytes | None, at: int = -1, transaction: Transaction | None = None
     ) -> None:
-        """Apply one record of the log, at this offset. An unreadable record is skipped, with a warning."""
+        """Apply one record of the log, at this offset. An unreadable record is skipped, with a
+        warning."""
         try:
             name = None if key is None else decode_key(key)
             committed = None if name is None or value is None else decode_value(value)

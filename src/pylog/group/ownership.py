@@ -1,6 +1,7 @@
 """Whether a member may commit for partitions: it must own them. An equal generation is not needed.
 
-Every join of any member raises the generation, and most of them move none of this member's partitions.
+Every join of any member raises the generation, and most of them move none of this member's
+partitions.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from pylog.model import TopicPartition
 
 
 def require_owned(name: str, group: Group, member: Member, partitions: Collection[TopicPartition]) -> None:
-    """``CommitFailed`` if the member of the group of this name does not own all these partitions."""
+    """``CommitFailed`` if the member of the group of this name does not own all these
+    partitions."""
     others = sorted(set(partitions) - member.owned)
     if others:
         topic, number = others[0]
@@ -25,7 +27,8 @@ def require_owned(name: str, group: Group, member: Member, partitions: Collectio
 
 
 def expelled(name: str, group: Group, member_id: str, instance_id: str, why: str, **more: object) -> CommitFailed:
-    """The error for one that is not a member any more. ``why`` ends the message, ``more`` are further facts."""
+    """The error for one that is not a member any more. ``why`` ends the message, ``more`` are
+    further facts."""
     successor = group.member_of_instance(instance_id)
     facts = {"group": name, "member": member_id, "generation": group.generation}
     if successor is not None and successor.id != member_id:

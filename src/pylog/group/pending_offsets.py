@@ -44,11 +44,13 @@ class PendingOffsets:
                     del self._transactions[transaction]
 
     def end(self, transaction: Transaction) -> dict[Key, PendingOffset]:
-        """Remove a transaction that is decided. Returns what it has committed, if that is the decision."""
+        """Remove a transaction that is decided. Returns what it has committed, if that is the
+        decision."""
         return self._transactions.pop(transaction, {})
 
     def of_producer(self, producer_id: int, epoch: int) -> list[Transaction]:
-        """The transactions that a marker with this epoch ends: a marker may have a later epoch than its transaction."""
+        """The transactions that a marker with this epoch ends: a marker may have a later epoch than
+        its transaction."""
         return [known for known in self._transactions if known[0] == producer_id and known[1] <= epoch]
 
     def transactions(self, group: str | None = None) -> list[Transaction]:

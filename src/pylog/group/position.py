@@ -12,7 +12,8 @@ from pylog.manager.manager import LogManager
 from pylog.model import TopicPartition
 
 POSITION = TopicPartition(OFFSETS_TOPIC, 0)
-"""What the offset is committed for. A feed's records go to any topics, each of which may be deleted."""
+"""What the offset is committed for. A feed's records go to any topics, each of which may be
+deleted."""
 
 
 def next_batch(manager: LogManager, group: str) -> int | None:

@@ -92,7 +92,8 @@ class StateFile:
         return self._raw or b""
 
     def forget(self) -> None:
-        """Let the next ``read`` look at the state itself, also if the slots have not changed: it may be damaged."""
+        """Let the next ``read`` look at the state itself, also if the slots have not changed: it
+        may be damaged."""
         self._raw = None
 
     def read(self) -> Group:
@@ -185,7 +186,8 @@ class GroupDecoder:
     """Decodes successive states. A state is decoded once for all members of the group in this
     process; of the next one, unchanged members are not checked and built again.
 
-    Threads share it. It compares what it is given with what it keeps, so it may serve other files, too.
+    Threads share it. It compares what it is given with what it keeps, so it may serve other files,
+    too.
     """
 
     def __init__(self, path: str = "") -> None:

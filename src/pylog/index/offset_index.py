@@ -2,9 +2,9 @@
 
 Entry: ``int32 offset - base``, ``int32 position``. The offset is the *last* of the batch that
 starts at the position. Layout and insertion rule: Kafka's ``OffsetIndex`` and ``LogSegment.append``
-(docs/format.md, "Indexes"). A batch gets an entry if it starts more than ``index_interval_bytes`` after
-the start of the last indexed batch. So the entries depend only on the log, and a rebuild gives the
-same bytes.
+(docs/format.md, "Indexes"). A batch gets an entry if it starts more than ``index_interval_bytes``
+after the start of the last indexed batch. So the entries depend only on the log, and a rebuild
+gives the same bytes.
 
 Kafka preallocates the active index with zeros. No real entry has position 0, so zeros mark the end.
 """

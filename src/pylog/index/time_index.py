@@ -2,8 +2,8 @@
 
 Entry: ``int64 timestamp``, ``int32 offset - base``. Up to the batch that ends at this offset, this
 is the greatest timestamp. An entry is written together with one of the offset index, if the
-timestamp has grown, and when the segment is closed. Layout: Kafka's ``TimeIndex``
-(docs/format.md, "Indexes"). Zeros after the entries are Kafka's preallocation. Kafka reads this file;
+timestamp has grown, and when the segment is closed. Layout: Kafka's ``TimeIndex`` (docs/format.md,
+"Indexes"). Zeros after the entries are Kafka's preallocation. Kafka reads this file;
 ``segment/time_lookup.py`` describes what pylog uses instead, and when it needs this file.
 """
 

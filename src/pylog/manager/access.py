@@ -45,7 +45,8 @@ class OpenedLog(Protocol):
         """``TopicNotFound``."""
 
     def drop_gone(self) -> None:
-        """Let go of partitions whose topics are gone. Called after the catalog's version has changed."""
+        """Let go of partitions whose topics are gone. Called after the catalog's version has
+        changed."""
 
 
 class ProducerPartition(Protocol):

@@ -1,4 +1,5 @@
-"""The changes of topics of an open log: another name, other partitions. See ``catalog/changes.py``."""
+"""The changes of topics of an open log: another name, other partitions. See
+``catalog/changes.py``."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class ChangingLog(Protocol):
 
 
 def changes_of(manager: ChangingLog, timeout_s: float) -> TopicChanges:
-    """Decides and completes changes. ``timeout_s``: to wait for a writer of a partition that goes."""
+    """Decides and completes changes. ``timeout_s``: to wait for a writer of a partition that
+    goes."""
     filesystem, clock = manager.filesystem, manager.clock
 
     def retire(directory: str) -> None:
@@ -59,9 +61,9 @@ def complete_changes(manager: ChangingLog, timeout_s: float) -> None:
 
 
 def drop_leftovers(manager: ChangingLog, timeout_s: float) -> dict[str, PylogError]:
-    """Remove the partitions that killed processes have left: copies for a repartition, unless a change is under way,
-    and what was being removed. Returns an error for each topic with one of the latter that stays. ``LogLocked`` if the
-    catalog is locked for ``timeout_s``."""
+    """Remove the partitions that killed processes have left: copies for a repartition, unless a
+    change is under way, and what was being removed. Returns an error for each topic with one of the
+    latter that stays. ``LogLocked`` if the catalog is locked for ``timeout_s``."""
     catalog, filesystem, layout = manager.writable_catalog(), manager.filesystem, manager.layout
 
     def drop_copies() -> None:

@@ -53,7 +53,8 @@ class KnownTopics:
             return topic
 
     def existing(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Those of these topics that exist, by name. Costs one stat if they were asked for before."""
+        """Those of these topics that exist, by name. Costs one stat if they were asked for
+        before."""
         version, known = self._catalog.version(), self._known
         is_known = version == known.version
         found = {}

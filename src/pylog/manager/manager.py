@@ -1,7 +1,8 @@
 """LogManager: one open log without its public face, which ``Log`` is.
 
-It owns the catalog and the open partitions, which it builds from concrete parts. The drafts of a repartition are built
-in ``topic_changes/copying.py``. Thread-safe; continues to work in a forked child.
+It owns the catalog and the open partitions, which it builds from concrete parts. The drafts of a
+repartition are built in ``topic_changes/copying.py``. Thread-safe; continues to work in a forked
+child.
 """
 
 from __future__ import annotations
@@ -158,8 +159,9 @@ class LogManager:
             partition.close()
 
     def drop_gone(self) -> None:
-        """Let go of the partitions of topics that other processes have deleted, or given other partitions: their
-        files close with their last user. Called after the catalog's version has changed."""
+        """Let go of the partitions of topics that other processes have deleted, or given other
+        partitions: their files close with their last user. Called after the catalog's version has
+        changed."""
         with self._mutex:
             for name in {key.topic for key in self._partitions}:
                 try:
@@ -181,8 +183,8 @@ class LogManager:
         return altered
 
     def _end_appends(self, partition: PartitionLog) -> None:
-        """With the lock once: the appends of those that have not read the topic's settings again are over. Then
-        sync what is there: a power failure takes nothing from a read-only topic."""
+        """With the lock once: the appends of those that have not read the topic's settings again
+        are over. Then sync what is there: a power failure takes nothing from a read-only topic."""
         partition.settle(int(_LOCK_TIMEOUT_S * 1000))
         partition.sync(partition.latest_offset)
 
@@ -202,7 +204,8 @@ class LogManager:
         return self._known.describe(name)
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Those of these topics that exist, by name. Costs one stat if they were asked for before."""
+        """Those of these topics that exist, by name. Costs one stat if they were asked for
+        before."""
         self.check_open()
         return self._known.existing(names)
 
@@ -229,7 +232,8 @@ class LogManager:
         return self.writable_catalog().locked(write)
 
     def with_topics_fixed(self, work: Callable[[], Part]) -> Part:
-        """Call ``work`` while no process creates, changes or deletes a topic. ``ReadOnlyLog``, ``LogLocked``."""
+        """Call ``work`` while no process creates, changes or deletes a topic. ``ReadOnlyLog``,
+        ``LogLocked``."""
         return self.writable_catalog().locked(work)
 
     def catalog_version(self) -> int:

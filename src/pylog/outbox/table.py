@@ -85,10 +85,10 @@ class Outbox:
         """Add one record. It is sent if the transaction commits, and only then.
 
         ``partition`` defaults to the topic's hash of the key, ``timestamp_ms`` to the current time.
-        ``SerializationError`` for other types, ``RecordTooLarge`` for more headers than a record can
-        have, ``InvalidTopicName``, ``ConfigError`` (also if the connection commits each statement by
-        itself, and no transaction is open); and the driver's errors, for example if the table is
-        missing.
+        ``SerializationError`` for other types, ``RecordTooLarge`` for more headers than a record
+        can have, ``InvalidTopicName``, ``ConfigError`` (also if the connection commits each
+        statement by itself, and no transaction is open); and the driver's errors, for example if
+        the table is missing.
         """
         self._database.require_transaction()
         check_topic_name(topic)
@@ -108,7 +108,8 @@ class Outbox:
 
     @classmethod
     def create_table(cls, connection: Any, *, table: str = TABLE) -> None:
-        """Create the table, unless it exists, in the connection's transaction. The caller commits."""
+        """Create the table, unless it exists, in the connection's transaction. The caller
+        commits."""
         database, name = Database(connection), check_table(table)
         types = _TYPES_OF_SQLITE if database.is_sqlite else _TYPES_OF_POSTGRESQL
         database.change(_CREATE.format(table=name, **types))
@@ -128,7 +129,8 @@ class OutboxTable:
         self._table = check_table(table)
 
     def identity(self) -> tuple[str, int]:
-        """The table's uuid, and the last batch that was numbered. ``ConfigError`` if there is none."""
+        """The table's uuid, and the last batch that was numbered. ``ConfigError`` if there is
+        none."""
         rows = self._database.query(f"SELECT topic, batch FROM {self._table} WHERE id = 0")  # noqa: S608
         if not rows:
             raise ConfigError(
@@ -171,7 +173,8 @@ class OutboxTable:
         return batch
 
     def rows(self, after: int, until: int) -> list[OutboxRow]:
-        """The records of the batches after the first and up to the second, in order. ``SerializationError``."""
+        """The records of the batches after the first and up to the second, in order.
+        ``SerializationError``."""
         found = self._database.query(
             "SELECT id, topic, partition_number, timestamp_ms, key, value, headers "  # noqa: S608
             f"FROM {self._table} WHERE batch > ? AND batch <= ? AND id <> 0 ORDER BY batch, id",
@@ -197,7 +200,8 @@ class OutboxTable:
     def _sync_with_commit(self) -> None:
         """Make the next commit durable, and so everything that was committed before it.
 
-        An application may commit without a sync. A power failure must not take a row whose record is in the log.
+        An application may commit without a sync. A power failure must not take a row whose record
+        is in the log.
         """
         if not self._database.is_sqlite:
             self._database.query(
@@ -205,13 +209,15 @@ class OutboxTable:
             )
 
     def prepare(self) -> None:
-        """As ``_sync_with_commit``, for the whole connection: SQLite takes it only outside of a transaction."""
+        """As ``_sync_with_commit``, for the whole connection: SQLite takes it only outside of a
+        transaction."""
         if self._database.is_sqlite and int(self._database.query("PRAGMA synchronous")[0][0]) < 2:
             self._database.change("PRAGMA synchronous = FULL")
 
 
 def _bytes(row: int, field: str, data: object) -> bytes | None:
-    """A column of bytes, as its driver gives it. SQLite keeps what was written: text, or a number."""
+    """A column of bytes, as its driver gives it. SQLite keeps what was written: text, or a
+    number."""
     if data is None or isinstance(data, bytes):
         return data
     if isinstance(data, bytearray | memoryview):
@@ -246,7 +252,8 @@ def encoded_headers(headers: GivenHeaders) -> str | None:
 
 
 def decoded_headers(row: int, text: str | None) -> tuple[Header, ...]:
-    """The headers of a row. ``SerializationError`` if they are not what ``encoded_headers`` writes."""
+    """The headers of a row. ``SerializationError`` if they are not what ``encoded_headers``
+    writes."""
     if text is None:
         return ()
     try:

@@ -1,6 +1,7 @@
 """One partition: an append-only log in segments, shared by any number of processes.
 
-``Partition`` is loaded when it is first asked for: a process that only reads loads no part that writes.
+``Partition`` is loaded when it is first asked for: a process that only reads loads no part that
+writes.
 """
 
 from typing import TYPE_CHECKING

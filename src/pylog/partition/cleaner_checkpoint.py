@@ -1,13 +1,16 @@
-"""What compaction has done to a partition: two numbers in a small file, like entries of Kafka's ``cleaner-offset-checkpoint``.
+"""What compaction has done to a partition: two numbers in a small file, like entries of Kafka's
+``cleaner-offset-checkpoint``.
 
-Kafka keeps one file for all partitions; here each partition has its own, so that compactions do not wait for one another.
+Kafka keeps one file for all partitions; here each partition has its own, so that compactions do not
+wait for one another.
 
-``first_dirty`` is written after the swaps: a crash in between costs time and no record. Without it everything counts as dirty. A
-greater number than the right one would bring deleted keys back: a tombstone goes after its horizon, and an older record of its
-key would stay.
+``first_dirty`` is written after the swaps: a crash in between costs time and no record. Without it
+everything counts as dirty. A greater number than the right one would bring deleted keys back: a
+tombstone goes after its horizon, and an older record of its key would stay.
 
-``dropped_to`` is written before the swap that drops tombstones. So a reader that asks after it has read learns of each that it
-could not find. A lower number than the right one would leave deleted keys in tables.
+``dropped_to`` is written before the swap that drops tombstones. So a reader that asks after it has
+read learns of each that it could not find. A lower number than the right one would leave deleted
+keys in tables.
 
 So each has a checksum, over the topic's id too.
 """
@@ -32,9 +35,11 @@ class CleanerCheckpoint(NamedTuple):
     """What compaction has done."""
 
     first_dirty: int
-    """Before it no tombstone has an older record of its key; from it on nothing was compacted. 0 if it is unknown."""
+    """Before it no tombstone has an older record of its key; from it on nothing was compacted. 0 if
+    it is unknown."""
     dropped_to: int
-    """No tombstone from here on was dropped because its horizon had come. The greatest number if it is unknown."""
+    """No tombstone from here on was dropped because its horizon had come. The greatest number if it
+    is unknown."""
 
 
 def read_cleaned(directory: PartitionDirectory) -> CleanerCheckpoint:
@@ -64,7 +69,8 @@ def write_cleaned(directory: PartitionDirectory, cleaned: CleanerCheckpoint) -> 
 
 
 def _number(directory: PartitionDirectory, path: str, entry: list[str], *before: int) -> int:
-    """The number of an entry whose checksum is right. The topic's name may be one from before it was renamed."""
+    """The number of an entry whose checksum is right. The topic's name may be one from before it
+    was renamed."""
     number = number_of(entry[2], INT64_MAX, path)
     if entry[3] != _checksum(directory, *before, number):
         raise CorruptSegment(f"{path} is damaged: {entry[3][:8]!r} is not its checksum", path=path, position=0)

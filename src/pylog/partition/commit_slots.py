@@ -1,14 +1,15 @@
 """The ``.commit`` file: what is published of a partition, in two slots written in turn.
 
-Writing a slot publishes: records become visible. A reader takes the valid slot with the later sequence, without a lock: a
-slot that is being written fails its checksum, and the other one counts. Appends never sync the file and nothing maps it: if
-it is lost or of another boot, a recovery makes it again from the segments. Its *durable* end stays true in any case, since
-that is published only after a sync.
+Writing a slot publishes: records become visible. A reader takes the valid slot with the later
+sequence, without a lock: a slot that is being written fails its checksum, and the other one counts.
+Appends never sync the file and nothing maps it: if it is lost or of another boot, a recovery makes
+it again from the segments. Its *durable* end stays true in any case, since that is published only
+after a sync.
 
 docs/format.md has every byte: a head, then the two slots.
 
-A file of version 1 has no head: two slots of 64 bytes, without a least timestamp, stand where the head is. It is read, and
-the first writer upgrades it (``CommitSlots.upgrade``).
+A file of version 1 has no head: two slots of 64 bytes, without a least timestamp, stand where the
+head is. It is read, and the first writer upgrades it (``CommitSlots.upgrade``).
 """
 
 from __future__ import annotations
@@ -62,11 +63,13 @@ class _Fields(NamedTuple):
 
 
 class CommitState(_Fields):
-    """All that is published. Offsets are absolute; ``written_end`` is a position in the active segment.
+    """All that is published. Offsets are absolute; ``written_end`` is a position in the active
+    segment.
 
-    No record of the active segment is before ``least_timestamp_ms``: the greatest number while the segment is empty, the least
-    if it is unknown. ``CorruptSegment`` if the offsets are not in order:
-    log start <= last stable <= high watermark <= log end, and the durable end and the active segment's base <= log end.
+    No record of the active segment is before ``least_timestamp_ms``: the greatest number while the
+    segment is empty, the least if it is unknown. ``CorruptSegment`` if the offsets are not in
+    order: log start <= last stable <= high watermark <= log end, and the durable end and the active
+    segment's base <= log end.
     """
 
     __slots__ = ()
@@ -106,7 +109,8 @@ class CommitState(_Fields):
         )  # fmt: skip
 
     def advanced(self, written_end: int, end: int, last_stable_offset: int, least_timestamp_ms: int) -> CommitState:
-        """The state to publish after an append to the active segment, which makes everything up to ``end`` visible."""
+        """The state to publish after an append to the active segment, which makes everything up to
+        ``end`` visible."""
         sequence, boot, epoch, base, _, _, durable, _, start, _, version, _ = self[:]
         return self._make(
             (
@@ -153,7 +157,8 @@ def decode_old_slot(data: bytes) -> CommitState | None:
 
 
 def has_head(data: bytes) -> bool:
-    """Whether these are slots of this version. ``FormatVersionError`` for a later one; a damaged head counts as none."""
+    """Whether these are slots of this version. ``FormatVersionError`` for a later one; a damaged
+    head counts as none."""
     if data[:HEAD_BYTES] == HEAD:
         return True
     if len(data) < HEAD_BYTES or not data.startswith(_MAGIC):
@@ -170,9 +175,11 @@ def has_head(data: bytes) -> bool:
 
 
 def latest(data: bytes) -> CommitState | None:
-    """The later valid slot of a whole file. ``FormatVersionError`` for the slots of a later version.
+    """The later valid slot of a whole file. ``FormatVersionError`` for the slots of a later
+    version.
 
-    Without a head the slots of version 1 count, if one is valid. Else an upgrade was cut short while it wrote the head.
+    Without a head the slots of version 1 count, if one is valid. Else an upgrade was cut short
+    while it wrote the head.
     """
     if not has_head(data) and (old := _latest_old(data)) is not None:
         return old
@@ -274,8 +281,8 @@ class CommitSlots(CommitSlotsReader):
     def upgrade(self, fence: Callable[[], object]) -> bool:
         """Convert slots of version 1 to this version; False if there are none. ``StorageError``.
 
-        The old ones count until the new ones are on the disk and ``fence`` has stopped the writers that know only the old
-        ones. If this is cut short in between, the next writer begins again.
+        The old ones count until the new ones are on the disk and ``fence`` has stopped the writers
+        that know only the old ones. If this is cut short in between, the next writer begins again.
         """
         raw, state = self.look()
         if has_head(raw):
@@ -286,13 +293,15 @@ class CommitSlots(CommitSlotsReader):
         self._output.pwrite(_both(state), HEAD_BYTES)
         self._output.sync()
         fence()
-        # First the older of the old slots: a head that is written in part must not leave it as the only valid one.
+        # First the older of the old slots: a head that is written in part must not leave it as the
+        # only valid one.
         self._output.pwrite(bytes(OLD_SLOT_BYTES), 0 if state.sequence & 1 else OLD_SLOT_BYTES)
         self._output.pwrite(HEAD, 0)
         return True
 
     def publish(self, state: CommitState) -> CommitState:
-        """Make ``state``, whose sequence follows the published one, the published state; returns it."""
+        """Make ``state``, whose sequence follows the published one, the published state; returns
+        it."""
         slot, at = state.encode(), HEAD_BYTES + SLOT_BYTES * (state.sequence & 1)
         raw = self._known[0]
         self._output.pwrite(slot, at)
@@ -301,11 +310,12 @@ class CommitSlots(CommitSlotsReader):
         return state
 
     def sync(self) -> None:
-        """Sync the slots, for what no segment records: a new partition, a new log start. ``StorageError``.
+        """Sync the slots, for what no segment records: a new partition, a new log start.
+        ``StorageError``.
 
-        Then the page cache has the same bytes as before: some filesystems (btrfs) drop what they could not write, and readers
-        would believe older slots. Others (ext4, xfs) count it as written, so it is written again before each sync: a sync of
-        another process may have failed.
+        Then the page cache has the same bytes as before: some filesystems (btrfs) drop what they
+        could not write, and readers would believe older slots. Others (ext4, xfs) count it as
+        written, so it is written again before each sync: a sync of another process may have failed.
         """
         raw = self.raw()
         self._output.pwrite(raw, 0)

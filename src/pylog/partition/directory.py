@@ -22,7 +22,8 @@ _LISTINGS_MAX = 10  # each while another swap was finished
 
 
 class PartitionSettings(Protocol):
-    """Limits and policies of one topic, in the units of their names: what a partition needs of a ``TopicConfig``."""
+    """Limits and policies of one topic, in the units of their names: what a partition needs of a
+    ``TopicConfig``."""
 
     @property
     def segment_bytes(self) -> int: ...
@@ -72,10 +73,11 @@ def segments_in(filesystem: FileSystem, path: str) -> Segments:
 class PartitionDirectory(NamedTuple):
     """One partition directory, at ``path``. ``boot`` is ``boot_of`` its filesystem.
 
-    ``topic_id`` is empty if it is not certain. ``settings`` raises ``TopicNotFound`` if the topic is gone, or another one
-    has its name; ``find_topic`` does so for a directory whose settings cannot. A writer calls ``require_slots_version``
-    with the topic's name, before it upgrades older commit slots: versions of pylog that know only those then refuse the
-    topic. ``is_kafka``: Kafka wrote it, so it has no slots, and offsets only rise.
+    ``topic_id`` is empty if it is not certain. ``settings`` raises ``TopicNotFound`` if the topic
+    is gone, or another one has its name; ``find_topic`` does so for a directory whose settings
+    cannot. A writer calls ``require_slots_version`` with the topic's name, before it upgrades older
+    commit slots: versions of pylog that know only those then refuse the topic. ``is_kafka``: Kafka
+    wrote it, so it has no slots, and offsets only rise.
     """
 
     filesystem: FileSystem
@@ -91,7 +93,8 @@ class PartitionDirectory(NamedTuple):
 
     @staticmethod
     def create(filesystem: FileSystem, path: str, topic_id: str, boot: int) -> None:
-        """Lay out an empty partition. Its slots name this boot, so a later recovery knows of a power failure.
+        """Lay out an empty partition. Its slots name this boot, so a later recovery knows of a
+        power failure.
 
         Durable on return.
         """
@@ -117,7 +120,8 @@ class PartitionDirectory(NamedTuple):
 
     @staticmethod
     def retire(filesystem: FileSystem, clock: Clock, path: str, timeout_s: float) -> None:
-        """Wait for an append under way, then overwrite the slots with zeros, so that writers with open files notice.
+        """Wait for an append under way, then overwrite the slots with zeros, so that writers with
+        open files notice.
 
         ``LogLocked`` if it has not ended after ``timeout_s`` seconds.
         """
@@ -133,9 +137,11 @@ class PartitionDirectory(NamedTuple):
 
     @staticmethod
     def announce_settings(filesystem: FileSystem, path: str) -> None:
-        """After a change of the topic's settings: every writer reads them again before its next append.
+        """After a change of the topic's settings: every writer reads them again before its next
+        append.
 
-        It grows the lock file, which every writer looks at. Without one the next writer reads the settings anyway.
+        It grows the lock file, which every writer looks at. Without one the next writer reads the
+        settings anyway.
         """
         try:
             lock = filesystem.open_appendable(f"{path}/{LOCK}", create=False)
@@ -158,7 +164,8 @@ class PartitionDirectory(NamedTuple):
         return self.filesystem.names(self.path)
 
     def segments(self) -> Segments:
-        """The segments as they are now. If some are being swapped, their files are those of ``seen_by`` the result."""
+        """The segments as they are now. If some are being swapped, their files are those of
+        ``seen_by`` the result."""
         return Segments.among(self.names()) if self.is_kafka else segments_in(self.filesystem, self.path)
 
     def seen_by(self, segments: Segments) -> PartitionDirectory:
@@ -181,7 +188,8 @@ class PartitionDirectory(NamedTuple):
         return CorruptSegment(f"a file of {self.path} is missing: {error}", path=self.path, position=0)
 
     def gone(self) -> PylogError:
-        """The error for a missing directory: the topic was deleted, or only the directory was removed.
+        """The error for a missing directory: the topic was deleted, or only the directory was
+        removed.
 
         ``LogNotFound`` is raised if the whole log is missing.
         """

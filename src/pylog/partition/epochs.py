@@ -1,4 +1,5 @@
-"""Leader epochs: from which offset on each leader wrote. A pure value and its file ``leader-epoch-checkpoint``."""
+"""Leader epochs: from which offset on each leader wrote. A pure value and its file
+``leader-epoch-checkpoint``."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class LeaderEpochs:
         return self.starts[-1].epoch if self.starts else -1
 
     def assigned(self, epoch: int, offset: int) -> bool:
-        """Record that ``offset`` was written under ``epoch``; True if that is new and must be saved."""
+        """Record that ``offset`` was written under ``epoch``; True if that is new and must be
+        saved."""
         if epoch <= self.latest:
             return False
         self.starts.append(EpochStart(epoch, offset))
@@ -56,7 +58,8 @@ class LeaderEpochs:
 
     @classmethod
     def load(cls, filesystem: FileSystem, directory: str) -> LeaderEpochs:
-        """``CorruptSegment`` for a malformed checkpoint or impossible numbers in it; ``FormatVersionError``."""
+        """``CorruptSegment`` for a malformed checkpoint or impossible numbers in it;
+        ``FormatVersionError``."""
         path = f"{directory}/{EPOCH_CHECKPOINT}"
         return cls(
             [

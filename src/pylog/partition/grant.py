@@ -1,7 +1,7 @@
 """The right to change a partition's files: what holding its lock yields.
 
-Only a grant publishes, and only a grant opens a segment for appending. Everything that changes a partition takes one as
-a parameter, so that none of it can be called without the lock.
+Only a grant publishes, and only a grant opens a segment for appending. Everything that changes a
+partition takes one as a parameter, so that none of it can be called without the lock.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pylog.segment.writer import SegmentWriter
 
 
 class Grant:
-    """Given by ``WriteLock.holding`` for the time of one call. ``slots`` are those of the file that is open now.
+    """Given by ``WriteLock.holding`` for the time of one call. ``slots`` are those of the file that
+    is open now.
 
-    A signal handler may fork and return, in the child, into its parent's change. ``check`` raises in the child, and so does
-    everything here that opens or writes.
+    A signal handler may fork and return, in the child, into its parent's change. ``check`` raises
+    in the child, and so does everything here that opens or writes.
     """
 
     __slots__ = ("_is_held", "directory", "settings", "slots")
@@ -34,7 +35,8 @@ class Grant:
         self.settings = None
 
     def check(self) -> None:
-        """``ForkedHandle`` in a child that returned from a signal handler into its parent's change."""
+        """``ForkedHandle`` in a child that returned from a signal handler into its parent's
+        change."""
         if not self._is_held():
             raise self.forked()
 

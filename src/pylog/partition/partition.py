@@ -1,6 +1,7 @@
 """The application's face of one partition: append, read, offsets.
 
-Checks what it is given and makes records of batches; the rest is ``PartitionLog``. Safe to share among threads.
+Checks what it is given and makes records of batches; the rest is ``PartitionLog``. Safe to share
+among threads.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _SMALL_RECORD_BYTES = 256
 class Partition(OfOneProcess):
     """One partition of a topic. Get it from ``Log.partition(topic, number)``.
 
-    It has no files of its own, and need not be closed: ``Log.close`` closes what the log's users share.
+    It has no files of its own, and need not be closed: ``Log.close`` closes what the log's users
+    share.
     """
 
     def __init__(self, log: PartitionLog) -> None:
@@ -52,13 +54,15 @@ class Partition(OfOneProcess):
     ) -> AppendResult:
         """Append records as one batch: all of them or none, at successive offsets.
 
-        ``records`` are ``ProducerRecord`` values, or one encoded v2 batch, which is checked and whose offsets are replaced;
-        control batches, batches of a transaction and of LogAppendTime are refused (``ConfigError``).
-        ``expected_offset`` appends only if the log ends exactly there, else ``OffsetConflict``.
+        ``records`` are ``ProducerRecord`` values, or one encoded v2 batch, which is checked and
+        whose offsets are replaced; control batches, batches of a transaction and of LogAppendTime
+        are refused (``ConfigError``). ``expected_offset`` appends only if the log ends exactly
+        there, else ``OffsetConflict``.
 
-        On return: ``acks="all"`` has survived power loss (synced), ``acks=1`` survives the death of any process (page cache).
-        Raises a kind of ``NotAppended`` (certainly not in the log; ``RecordTooLarge`` if all of them together exceed
-        ``max_message_bytes``, ``InvalidRecord`` for one without a key in a compacted topic), or ``OutcomeUnknown``.
+        On return: ``acks="all"`` has survived power loss (synced), ``acks=1`` survives the death of
+        any process (page cache). Raises a kind of ``NotAppended`` (certainly not in the log;
+        ``RecordTooLarge`` if all of them together exceed ``max_message_bytes``, ``InvalidRecord``
+        for one without a key in a compacted topic), or ``OutcomeUnknown``.
         """
         process_id = self.log.directory.filesystem.process_id()
         refuse_records(self.topic, "append")
@@ -86,11 +90,12 @@ class Partition(OfOneProcess):
         max_records: int | None = None,
         isolation_level: str = READ_COMMITTED,
     ) -> list[Record]:
-        """Records from ``offset`` on: about ``max_bytes`` of stored batches, at most ``max_records``; [] at the end.
+        """Records from ``offset`` on: about ``max_bytes`` of stored batches, at most
+        ``max_records``; [] at the end.
 
-        With ``isolation_level="read_committed"`` the end is at the first record of a transaction that is under
-        way, and records of aborted ones are left out; ``"read_uncommitted"`` returns all.
-        ``OffsetOutOfRange``; ``CorruptRecord`` if the batch at the offset is damaged.
+        With ``isolation_level="read_committed"`` the end is at the first record of a transaction
+        that is under way, and records of aborted ones are left out; ``"read_uncommitted"`` returns
+        all. ``OffsetOutOfRange``; ``CorruptRecord`` if the batch at the offset is damaged.
         """
         _check_read(offset, max_bytes, max_records, isolation_level)
         if max_records is not None and max_records * _SMALL_RECORD_BYTES < max_bytes:
@@ -117,17 +122,19 @@ class Partition(OfOneProcess):
     def scan(
         self, start: int | None = None, end: int | None = None, *, isolation_level: str = READ_COMMITTED
     ) -> Iterator[Record]:
-        """Every record from offset ``start`` (the earliest) to ``end`` (exclusive; the latest at the time of the call).
+        """Every record from offset ``start`` (the earliest) to ``end`` (exclusive; the latest at
+        the time of the call).
 
-        ``isolation_level`` as for ``read``. ``OffsetOutOfRange`` if ``start`` is not in the log; ``CorruptRecord`` at
-        a damaged batch.
+        ``isolation_level`` as for ``read``. ``OffsetOutOfRange`` if ``start`` is not in the log;
+        ``CorruptRecord`` at a damaged batch.
         """
         check_isolation(isolation_level)
         start, stop = _offset_range(start, end, self.topic_partition, self.log.current())
         return self._scan(start, self._readable_end(stop, isolation_level), isolation_level)
 
     def _readable_end(self, stop: int, isolation_level: str) -> int:
-        """At most ``stop``, and fixed now: a scan of a moment ends there, whatever is decided meanwhile."""
+        """At most ``stop``, and fixed now: a scan of a moment ends there, whatever is decided
+        meanwhile."""
         return min(stop, self.log.end_offset(isolation_level, WRITTEN))
 
     def _scan(self, start: int, stop: int, isolation_level: str) -> Iterator[Record]:
@@ -148,10 +155,11 @@ class Partition(OfOneProcess):
         headers: bool = False,
         isolation_level: str = READ_COMMITTED,
     ) -> pa.Table:
-        """The records from ``start`` to ``end`` as an Arrow table with the columns of Spark's Kafka source.
+        """The records from ``start`` to ``end`` as an Arrow table with the columns of Spark's Kafka
+        source.
 
-        ``isolation_level`` as for ``read``. Needs the ``arrow`` extra (``ConfigError`` without it). ``OffsetOutOfRange``
-        if ``start`` is not in the log.
+        ``isolation_level`` as for ``read``. Needs the ``arrow`` extra (``ConfigError`` without it).
+        ``OffsetOutOfRange`` if ``start`` is not in the log.
         """
         check_isolation(isolation_level)
         first, stop = _offset_range(start, end, self.topic_partition, self.log.current())
@@ -185,7 +193,8 @@ class Partition(OfOneProcess):
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of appended batches, raised after a power failure that may have removed records; -1: unknown yet."""
+        """The epoch of appended batches, raised after a power failure that may have removed
+        records; -1: unknown yet."""
         return self.log.leader_epoch
 
     def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
@@ -220,7 +229,8 @@ def _check_read(offset: object, max_bytes: object, max_records: object, isolatio
 
 
 def _offset_range(start: int | None, end: int | None, partition: TopicPartition, state: CommitState) -> OffsetRange:
-    """From ``start`` (None: the earliest) to ``end`` (None: the latest), in a partition in this state."""
+    """From ``start`` (None: the earliest) to ``end`` (None: the latest), in a partition in this
+    state."""
     first, latest = state.log_start_offset, state.high_watermark
     stop = latest if end is None else require_count("end", end, 0)
     if start is None:

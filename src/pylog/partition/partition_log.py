@@ -1,7 +1,7 @@
 """One partition as the library uses it: batches in, batches out, durability, segments, offsets.
 
-Wires the writer, the reader and durability together; has no rule of its own. Producers, consumers, groups and Spark use
-it; an application holds a ``Partition``. Safe to share among threads.
+Wires the writer, the reader and durability together; has no rule of its own. Producers, consumers,
+groups and Spark use it; an application holds a ``Partition``. Safe to share among threads.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Transactions(Protocol):
     """What a partition asks about the transactions in it. See ``transaction/outcomes.py``."""
 
     def outcome(self, producer_id: int, epoch: int) -> Outcome:
-        """How a transaction ended. If its owner has died or is late, it is aborted first, provided that the log may write."""
+        """How a transaction ended. If its owner has died or is late, it is aborted first, provided
+        that the log may write."""
 
     def settle(self, partition: PartitionLog) -> object:
         """Write the missing markers of the partition's transactions that are over."""
@@ -70,7 +71,8 @@ class _Writing(NamedTuple):
 class PartitionLog:
     """The log of one partition directory."""
 
-    # None until the first change: of a log of many partitions, most are only read. Empty after a close without one.
+    # None until the first change: of a log of many partitions, most are only read. Empty after a
+    # close without one.
     _writing: _Writing | tuple[()] | None = None
 
     def __init__(
@@ -87,8 +89,8 @@ class PartitionLog:
     ) -> None:
         """``why_read_only`` marks a directory that is not to be written, and says why.
 
-        ``notify`` is called after each append and each sync, ``after_roll`` by an append after which a segment was closed.
-        ``sync_catalog`` makes the way to the directory durable.
+        ``notify`` is called after each append and each sync, ``after_roll`` by an append after
+        which a segment was closed. ``sync_catalog`` makes the way to the directory durable.
         """
         self.directory = directory
         self.topic_partition = directory.topic_partition
@@ -105,7 +107,8 @@ class PartitionLog:
         self.view = PublishedView(directory, log_start=log_start, recover=recover)
         ask_outcome = None if transactions is None else self.outcome
         self.reader = PartitionReader(directory, self.view, ask_outcome)
-        # These are the same here as there, and are called for each poll: a method would add a call and nothing else.
+        # These are the same here as there, and are called for each poll: a method would add a call
+        # and nothing else.
         self.current = self.view.current
         self.change_token = self.view.token
         self.fetch = self.reader.fetch
@@ -156,12 +159,14 @@ class PartitionLog:
         process_id: int | None = None,
         require_ongoing: Callable[[], object] | None = None,
     ) -> AppendResult:
-        """Append one batch built by ``pylog.codec``, stamping it in place. Visible on return, not yet synced.
+        """Append one batch built by ``pylog.codec``, stamping it in place. Visible on return, not
+        yet synced.
 
-        ``min_timestamp_ms`` is what its encoder said, if the caller knows it: lookups by time leave out more then.
-        ``process_id`` is of the process that began the caller's work: a child that a signal handler forked
-        since gets ``ForkedHandle``. ``require_ongoing`` is called with the lock, and raises if the
-        batch's transaction is over. Raises a kind of ``NotAppended``, or ``OutcomeUnknown``.
+        ``min_timestamp_ms`` is what its encoder said, if the caller knows it: lookups by time leave
+        out more then. ``process_id`` is of the process that began the caller's work: a child that a
+        signal handler forked since gets ``ForkedHandle``. ``require_ongoing`` is called with the
+        lock, and raises if the batch's transaction is over. Raises a kind of ``NotAppended``, or
+        ``OutcomeUnknown``.
         """
         writer = self.writable()
         result = writer.append(batch, expected_offset, timeout_ms, min_timestamp_ms, process_id, require_ongoing)
@@ -184,16 +189,19 @@ class PartitionLog:
     def next_sequence(self, producer_id: int, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> int | None:
         """The sequence number that must come next of a producer, None if nothing is known of it.
 
-        So a producer that numbers its batches knows after a crash which of them are in. ``DeliveryTimeout`` as for an append.
+        So a producer that numbers its batches knows after a crash which of them are in.
+        ``DeliveryTimeout`` as for an append.
         """
         return self.writable().next_sequence(producer_id, timeout_ms)
 
     def last_batches(self, producer_id: int, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> tuple[BatchTrace, ...]:
-        """The last batches of a producer that are remembered, oldest first; none if it is unknown."""
+        """The last batches of a producer that are remembered, oldest first; none if it is
+        unknown."""
         return self.writable().last_batches(producer_id, timeout_ms)
 
     def sync(self, end_offset: int, timeout_ms: int | None = None) -> None:
-        """Return when everything below ``end_offset`` is on the disk. ``OutcomeUnknown`` if the disk refused.
+        """Return when everything below ``end_offset`` is on the disk. ``OutcomeUnknown`` if the
+        disk refused.
 
         For ``timeout_ms`` (default: two minutes) it waits for the partition's lock, to tell others.
         """
@@ -201,7 +209,8 @@ class PartitionLog:
         self._notify()
 
     def sync_appended(self, result: AppendResult) -> None:
-        """Sync what the caller has just appended. ``OutcomeUnknown`` also if it is not here any more."""
+        """Sync what the caller has just appended. ``OutcomeUnknown`` also if it is not here any
+        more."""
         try:
             self.sync(result.last_offset + 1)
         except own(OffsetOutOfRange) as error:
@@ -213,19 +222,23 @@ class PartitionLog:
             ) from error
 
     def settle(self, timeout_ms: int) -> None:
-        """Take in what a writer that died in the middle of an append has left, or cut it: as the next append would.
+        """Take in what a writer that died in the middle of an append has left, or cut it: as the
+        next append would.
 
-        ``DeliveryTimeout`` if the partition's lock is not free in time; ``StorageError``, ``CorruptSegment``.
+        ``DeliveryTimeout`` if the partition's lock is not free in time; ``StorageError``,
+        ``CorruptSegment``.
         """
         self.view.check_open()
         self.writable().recovered(timeout_ms)
 
     def sync_as_reader(self) -> bool:
-        """Make durable what the files contain, without permission to write. False if the disk refused, or had refused before."""
+        """Make durable what the files contain, without permission to write. False if the disk
+        refused, or had refused before."""
         return sync_as_reader(self.directory, self.current())
 
     def unpublished_batches(self) -> list[BatchView]:
-        """Whole batches after the published end: a writer died before it published them, and the next one will."""
+        """Whole batches after the published end: a writer died before it published them, and the
+        next one will."""
         state = self.current()
         path = self.directory.file_path(state.active_base, LOG)
         if self.directory.filesystem.size(path) <= state.written_end:
@@ -244,7 +257,8 @@ class PartitionLog:
     # Transactions
 
     def outcome(self, producer_id: int, epoch: int) -> Outcome:
-        """How the transaction of a batch that was just read ended. Without its marker, Kafka's are undecided."""
+        """How the transaction of a batch that was just read ended. Without its marker, Kafka's are
+        undecided."""
         return Outcome.UNDECIDED if self._transactions is None else self._transactions().outcome(producer_id, epoch)
 
     def open_transactions(self, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> list[tuple[int, int, int]]:
@@ -278,7 +292,8 @@ class PartitionLog:
             logger.warning("%r: open transactions stay open for now: %s", self.directory.path, error)
 
     def is_syncing_here(self) -> bool:
-        """Whether this thread is in the middle of ``sync``: a signal handler, which has interrupted it, can't sync."""
+        """Whether this thread is in the middle of ``sync``: a signal handler, which has interrupted
+        it, can't sync."""
         writing = self._writing
         return writing.durability.turn.is_mine() if writing else False
 
@@ -289,7 +304,8 @@ class PartitionLog:
     def delete_before(
         self, offset: int, allowed: Callable[[CommitState], bool] | None = None, timeout_ms: int = DEFAULT_TIMEOUT_MS
     ) -> int:
-        """Advance the log start offset, and remove segments that lie wholly before it. Durable on return.
+        """Advance the log start offset, and remove segments that lie wholly before it. Durable on
+        return.
 
         ``allowed`` is called with the partition's lock; if it is false, nothing is done.
         """
@@ -332,14 +348,15 @@ class PartitionLog:
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of appended batches, raised after a power failure that may have removed records; -1: unknown yet."""
+        """The epoch of appended batches, raised after a power failure that may have removed
+        records; -1: unknown yet."""
         return self.current().leader_epoch
 
     def end_of_leader_epoch(self, leader_epoch: int) -> int:
         """The offset after the last record of this leader epoch, or an earlier one.
 
-        A reader that has read further under that epoch has read records that were lost. ``CorruptSegment`` if the checkpoint
-        of epochs is damaged.
+        A reader that has read further under that epoch has read records that were lost.
+        ``CorruptSegment`` if the checkpoint of epochs is damaged.
         """
         end = self.latest_offset  # before the epochs: a recovery in between is then in both
         epochs = LeaderEpochs.load(self.directory.filesystem, self.directory.path)
@@ -359,11 +376,13 @@ class PartitionLog:
         return f"{self.directory.path}/{COMMIT_SLOTS}"
 
     def close_read_files(self) -> None:
-        """Close the segments that were read, until they are read again: a deleted one takes space as long as it is open."""
+        """Close the segments that were read, until they are read again: a deleted one takes space
+        as long as it is open."""
         self.reader.close()
 
     def close(self) -> None:
-        """Give the files back, and seal what is due. Appends after this raise ``Closed``; nothing appended is lost."""
+        """Give the files back, and seal what is due. Appends after this raise ``Closed``; nothing
+        appended is lost."""
         self.view.close()
         self.reader.close()
         writing = vars(self).setdefault("_writing", ())

@@ -1,4 +1,5 @@
-"""Which segments a partition has: an immutable snapshot that readers hold while writers publish a new one."""
+"""Which segments a partition has: an immutable snapshot that readers hold while writers publish a
+new one."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class SegmentInfo(NamedTuple):
 class Segments(NamedTuple):
     """The base offsets, rising, and the offsets of the producer snapshots in the same listing.
 
-    ``swaps`` are the bases whose files a compaction is replacing: open them through ``PartitionDirectory.seen_by``.
+    ``swaps`` are the bases whose files a compaction is replacing: open them through
+    ``PartitionDirectory.seen_by``.
     """
 
     bases: tuple[int, ...]
@@ -52,15 +54,18 @@ class Segments(NamedTuple):
         return self.bases[number] if number < len(self.bases) else None
 
     def since(self, offset: int) -> Segments:
-        """Without those wholly before ``offset``: their records were deleted, and a crash has left the files."""
+        """Without those wholly before ``offset``: their records were deleted, and a crash has left
+        the files."""
         return self._replace(bases=self.bases[max(bisect_right(self.bases, offset) - 1, 0) :])
 
     def closed_since(self, durable_offset: int, active_base: int) -> Sequence[int]:
-        """Closed segments whose bytes or indexes may not be synced: from the one that ends at the durable end on."""
+        """Closed segments whose bytes or indexes may not be synced: from the one that ends at the
+        durable end on."""
         return self.bases[self._first_unsynced(durable_offset) : bisect_left(self.bases, active_base)]
 
     def is_rebuilt(self, base: int, durable_offset: int) -> bool:
-        """Whether a recovery makes the indexes of this segment again: those since the durable end, also the active one's."""
+        """Whether a recovery makes the indexes of this segment again: those since the durable end,
+        also the active one's."""
         return bool(self.bases) and base >= self.bases[self._first_unsynced(durable_offset)]
 
     def _first_unsynced(self, durable_offset: int) -> int:

@@ -162,7 +162,8 @@ class Accumulator:
             return delivery if buffer.make_current(batch) else None
 
     def _size_alone(self, buffer: PartitionBuffer, tried_bytes: int, error: RecordTooLarge) -> int:
-        """The size of a batch with only this record, which no usual batch can hold; or its error."""
+        """The size of a batch with only this record, which no usual batch can hold; or its
+        error."""
         size_bytes = int(error.facts.get("size_bytes", -1))
         limit_bytes = self.limit_bytes(buffer.topic)
         if tried_bytes < size_bytes <= limit_bytes:

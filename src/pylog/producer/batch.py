@@ -66,7 +66,8 @@ _NO_SEQUENCE = -1
 
 
 class Sequences(NamedTuple):
-    """What the application of a named producer says of a batch: its first sequence, and the one before."""
+    """What the application of a named producer says of a batch: its first sequence, and the one
+    before."""
 
     previous: int
     first: int
@@ -170,7 +171,8 @@ class ProducerBatch:
         self.state = CLOSED
 
     def build(self, codec: int, level: int | None, identity: ProducerIdentity, base_sequence: int) -> bytearray:
-        """Encode the batch. The log recognizes a duplicate by the identity and the sequence number."""
+        """Encode the batch. The log recognizes a duplicate by the identity and the sequence
+        number."""
         records = self._records
         if self.state is not CLOSED or records is None:
             raise self._refusal("build")
@@ -235,7 +237,8 @@ class ProducerBatch:
             self._run_callbacks()
 
     def abandon(self, error: PylogError) -> None:
-        """In a forked child: fail an undecided batch with ``error``. The parent runs the callbacks."""
+        """In a forked child: fail an undecided batch with ``error``. The parent runs the
+        callbacks."""
         self.callbacks.clear()
         self.error = error if self.state < SETTLED else self.error
         self.data = self._records = None
@@ -291,7 +294,8 @@ class ProducerBatch:
         return fresh(self.error)
 
     def outcome_after(self, error: PylogError) -> PylogError:
-        """The outcome after the last attempt's ``error``, if an interrupted attempt before may have appended the batch.
+        """The outcome after the last attempt's ``error``, if an interrupted attempt before may have
+        appended the batch.
 
         In a transaction it does not count then: the transaction can only be aborted.
         """

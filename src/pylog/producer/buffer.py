@@ -59,7 +59,8 @@ NO_BATCH = ProducerBatch(
 
 
 class TopicBuffers:
-    """The buffers of one topic, one per partition, and the topic's settings that a producer uses."""
+    """The buffers of one topic, one per partition, and the topic's settings that a producer
+    uses."""
 
     __slots__ = (
         "batch_bytes", "buffers", "choice", "codec", "earlier_ids", "id", "is_abandoned", "is_stale", "key_hash", "level",
@@ -194,7 +195,8 @@ class PartitionBuffer:
         return partition
 
     def drop_partition(self) -> None:
-        """Let go of the partition, of a topic that has other buffers or none, unless something waits for it."""
+        """Let go of the partition, of a topic that has other buffers or none, unless something
+        waits for it."""
         turn = self.writing
         if turn.is_mine():  # in a signal handler or a callback
             return
@@ -214,7 +216,8 @@ class PartitionBuffer:
             self.pending_callbacks.append(batch)
 
     def call_back(self, timeout_s: float) -> bool:
-        """Run the callbacks of settled batches, in order. False if another thread still runs them."""
+        """Run the callbacks of settled batches, in order. False if another thread still runs
+        them."""
         if self.topic.is_abandoned:
             return True
         turn, pending = self.calling, self.pending_callbacks
@@ -270,7 +273,8 @@ class PartitionBuffer:
 
 
 class IncompleteBatches:
-    """The unfinished work of a producer, roughly in order of age. Single operations need no lock."""
+    """The unfinished work of a producer, roughly in order of age. Single operations need no
+    lock."""
 
     def __init__(self) -> None:
         self.forget_parent()

@@ -86,7 +86,8 @@ class Deliveries(OfOneProcess, Sequence[Delivery]):
         return all(delivery.done() for delivery in self)
 
     def result(self, timeout: float | None = None) -> list[RecordMetadata]:
-        """The metadata of each record. Raises for the first failed one, like ``Delivery.result``."""
+        """The metadata of each record. Raises for the first failed one, like
+        ``Delivery.result``."""
         return [delivery.result(timeout) for delivery in self]
 
     def __repr__(self) -> str:

@@ -58,7 +58,8 @@ class Delivery(OfOneProcess, Receipt, metaclass=AbsentNames):
         return tuple.__new__(RecordMetadata, (topic, partition, batch.base_offset + self.index, timestamp_ms))
 
     def exception(self, timeout: float | None = None) -> PylogError | None:
-        """The error of ``result``, or None if the record was acknowledged. Waits like ``result``."""
+        """The error of ``result``, or None if the record was acknowledged. Waits like
+        ``result``."""
         batch = self._decided(timeout)
         return None if batch.error is None else batch.observed_error(self.index)
 

@@ -42,7 +42,8 @@ class _Batch:
 
 
 class EncodedProducer:
-    """A transactional producer for one thread. After an error only ``close`` can follow, which aborts."""
+    """A transactional producer for one thread. After an error only ``close`` can follow, which
+    aborts."""
 
     def __init__(self, manager: LogManager, transactional_id: str, timeout_ms: int) -> None:
         """Take the id over, as ``Producer.init_transactions`` does. An earlier owner is fenced."""
@@ -70,7 +71,8 @@ class EncodedProducer:
         self._transactions.begin(_NOTHING_BUFFERED)
 
     def append(self, batches: Batches, timeout_ms: int, size_bytes: int) -> None:
-        """Append batches without a producer, of ``size_bytes`` together. Their headers were checked.
+        """Append batches without a producer, of ``size_bytes`` together. Their headers were
+        checked.
 
         If they are large, several partitions at once; each in order. What a thread has appended it
         syncs, while others append. Raises an error of one of them, as ``PartitionLog.append_batch``
@@ -97,7 +99,8 @@ class EncodedProducer:
         errors: list[Exception],
         is_synced: bool,
     ) -> None:
-        """An error in ``errors`` ends all of these calls: nothing is appended after ``append`` has raised it."""
+        """An error in ``errors`` ends all of these calls: nothing is appended after ``append`` has
+        raised it."""
         try:
             end_offset = 0
             for batch, least_ms in batches:
@@ -135,7 +138,8 @@ class EncodedProducer:
         self._transactions.close(_NOTHING_BUFFERED)
 
     def outcome(self) -> Outcome:
-        """After ``close``: how the transaction ended. UNDECIDED if the disk still refuses the decision."""
+        """After ``close``: how the transaction ended. UNDECIDED if the disk still refuses the
+        decision."""
         if self._identity is NO_IDENTITY:
             return Outcome.ABORTED
         return self._manager.part(Outcomes).outcome(self._identity.id, self._identity.epoch)

@@ -73,7 +73,8 @@ class NamedProducer:
         return buffer.named
 
     def learn(self, buffer: PartitionBuffer) -> int:
-        """Ask the log for the last sequence, and let the buffer continue after it. -1 if there is none.
+        """Ask the log for the last sequence, and let the buffer continue after it. -1 if there is
+        none.
 
         The caller has the lock of ``known``, and nothing of the buffer is under way.
         """

@@ -46,7 +46,8 @@ class Choice(Protocol):
 
 
 class Sticky:
-    """Stays on a partition until its batch closes, then moves to another; each is equally likely."""
+    """Stays on a partition until its batch closes, then moves to another; each is equally
+    likely."""
 
     __slots__ = ("_current", "_random")
 
@@ -114,7 +115,8 @@ class Custom(_EachRecord):
 
 
 class Partitioner(NamedTuple):
-    """How a producer chooses: ``key_hash`` places records with a key if it can, else a ``Choice``."""
+    """How a producer chooses: ``key_hash`` places records with a key if it can, else a
+    ``Choice``."""
 
     key_hash: KeyHash | None
     new_choice: Callable[[Random], Choice]
@@ -134,13 +136,15 @@ NAMED_PARTITIONERS = {
 
 
 class PartitionerOption(NamedTuple):
-    """A producer's checked ``partitioner`` (None: follow each topic) and ``partitioner_override``."""
+    """A producer's checked ``partitioner`` (None: follow each topic) and
+    ``partitioner_override``."""
 
     named: str | PartitionFunction | None
     is_override: bool
 
     def new_choice(self, random: Random) -> Choice:
-        """The choice for a topic's records without a key; for all of them if ``key_hash`` is None."""
+        """The choice for a topic's records without a key; for all of them if ``key_hash`` is
+        None."""
         named = self.named
         if named is None:
             return Sticky(random)

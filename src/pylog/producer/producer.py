@@ -274,7 +274,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         return self._find(topic)
 
     def _find(self, topic: str) -> TopicBuffers:
-        """The buffers of a topic not known yet. Its error is raised without the look-up's KeyError."""
+        """The buffers of a topic not known yet. Its error is raised without the look-up's
+        KeyError."""
         try:
             if self._transactions is not None:
                 self._transactions.require_open()
@@ -299,9 +300,10 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         """Send many records to one topic, much faster than one by one.
 
         ``keys[i]`` belongs to ``values[i]``. ``sequence``, of a named producer, is the first
-        record's; those after it have the next ones. The records need not fit into the buffer. Raises like
-        ``send`` for the first refused record: the error's ``index`` is its place, and all values
-        before it were accepted. After ``BufferTimeout``, some values after it may be accepted, too.
+        record's; those after it have the next ones. The records need not fit into the buffer.
+        Raises like ``send`` for the first refused record: the error's ``index`` is its place, and
+        all values before it were accepted. After ``BufferTimeout``, some values after it may be
+        accepted, too.
         """
         values = require_several("values", values)
         if keys is not None:
@@ -415,11 +417,13 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         return self._transactions
 
     def _open_gate(self, is_open: bool) -> None:
-        """Whether ``send`` finds its topics at once, or asks ``_find``, which raises outside of a transaction."""
+        """Whether ``send`` finds its topics at once, or asks ``_find``, which raises outside of a
+        transaction."""
         self._known_topics = self._topics.known if is_open else {}
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The numbers of a topic's partitions. ``TopicNotFound``; ``ConfigError`` as for ``send``."""
+        """The numbers of a topic's partitions. ``TopicNotFound``; ``ConfigError`` as for
+        ``send``."""
         self._topics.refresh()
         return set(range(len(self._find_known(topic).buffers)))
 
@@ -473,7 +477,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         return f"<Producer acks={'all' if self._config.acks == ACKS_ALL else self._config.acks} {state}>"
 
     def _forget_parent(self) -> None:
-        """In a forked child: the parent sends what is buffered. Only the child's deliveries fail."""
+        """In a forked child: the parent sends what is buffered. Only the child's deliveries
+        fail."""
         batches = list(self._incomplete.batches)
         self._pool.forget_parent()
         self._incomplete.forget_parent()

@@ -134,7 +134,8 @@ class BulkSender:
         try:
             for item in items:
                 data = serialized(field, serializer, item)
-                # copied, since the serializer may fill it again; one by one: keeps those before a failure
+                # copied, since the serializer may fill it again; one by one: keeps those before a
+                # failure
                 done.append(data if type(data) is bytes else copy_of_buffer(data))
         except own(PylogError) as error:
             request.cut(len(done), error)
@@ -263,7 +264,8 @@ class BulkSender:
     def _extend(
         self, buffer: PartitionBuffer, request: BulkRequest, start: int, stop: int
     ) -> tuple[ProducerBatch, int, int]:
-        """Add records, also not of ``bytes``, to the open batch. Returns it, first index and count."""
+        """Add records, also not of ``bytes``, to the open batch. Returns it, first index and
+        count."""
         if buffer.is_extended and buffer.is_interrupted():
             raise interrupted(buffer)
         with buffer.lock:

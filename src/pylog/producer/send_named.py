@@ -1,8 +1,8 @@
 """``send`` and ``send_many`` of a named producer (named.py): the sequences are the application's.
 
 A record whose sequence is not above the last one is not sent: its delivery has the outcome of the
-record that was. One thread at a time sends to a partition. ``NamedSequences.last`` is only a copy: an
-exception of a signal handler may come before it is set. So the open batch is asked first, and a
+record that was. One thread at a time sends to a partition. ``NamedSequences.last`` is only a copy:
+an exception of a signal handler may come before it is set. So the open batch is asked first, and a
 batch that does not continue what the log has is refused when it is appended.
 """
 
@@ -149,7 +149,8 @@ class NamedSender:
         return last
 
     def _resume(self, buffer: PartitionBuffer, known: NamedSequences, sequence: int) -> None:
-        """After a failure, continue with the first record that is not in the log, and no later one."""
+        """After a failure, continue with the first record that is not in the log, and no later
+        one."""
         if not self._sender.drain(buffer, self._config.max_block_s):
             raise BufferTimeout(
                 f"what was sent to {buffer.topic.name}-{buffer.number} before is not decided after "

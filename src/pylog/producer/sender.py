@@ -142,14 +142,14 @@ class Sender:
         return all(buffer.call_back(end_s - self._monotonic()) for buffer in left)
 
     def flush_rest(self) -> None:
-        """Write, or refuse, also what threads add that were just about to send. Ends if nothing changes."""
+        """Write, or refuse, also what threads were just about to send. Ends if nothing changes."""
         before: list[ProducerBatch] = []
         while (unsent := self.unsent_batches()) and unsent != before:
             before = unsent
             self.flush(None)
 
     def log_closes(self) -> None:
-        """Write everything, even if the producer and its topic cache are garbage already. Abort an open transaction."""
+        """Write everything, also of a producer that is garbage. Abort an open transaction."""
         if self._transactions is not None:
             self._transactions.close(self)
         self.flush(None)
@@ -165,7 +165,7 @@ class Sender:
         return [batch for batch in list(self._incomplete.batches) if batch.state < APPENDED]
 
     def is_waited_for(self) -> bool:
-        """Whether others may wait for this thread: it runs callbacks, or a signal handler has interrupted it in a write."""
+        """Whether others may wait for this thread: in callbacks, or interrupted in a write."""
         return any(buffer.calling.is_mine() or buffer.writing.is_mine() for buffer in self._incomplete.buffers())
 
     def give_up(self, reason: Callable[[], PylogError] | None = None, wait_s: float = 0.0) -> None:
@@ -198,7 +198,7 @@ class Sender:
     # For the linger thread
 
     def flush_due(self) -> float | None:
-        """Write batches that lingered long enough. Returns the seconds until the next one, or None."""
+        """Write batches that lingered long enough. Returns seconds until the next one, or None."""
         next_s: float | None = None
         for buffer in list(self._incomplete.waiting):
             wait_s = buffer.due_s() - self._monotonic()
@@ -318,7 +318,7 @@ class Sender:
         return batch.build(buffer.topic.codec, buffer.topic.level, identity, base_sequence)
 
     def _identify(self) -> ProducerIdentity:
-        """This producer's identity, taken with the first batch and again after an unknown outcome."""
+        """This producer's identity: a new one for the first batch, and after an unknown outcome."""
         with self._identity_lock:
             identity = self._identity
             if self._transactions is not None:
@@ -371,7 +371,7 @@ class Sender:
         buffer.finish_in_flight()
 
     def _settle(self, batch: ProducerBatch, buffer: PartitionBuffer, error: PylogError | None) -> None:
-        """Settle the batch, once. A signal handler may send during this and settle the batch first."""
+        """Settle the batch, once. A signal handler that sends meanwhile may settle it first."""
         with self._lock:
             if batch.state >= SETTLED:
                 return

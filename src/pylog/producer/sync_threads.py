@@ -52,7 +52,8 @@ class SyncThreads:
     def run(self, calls: Sequence[Callable[[], object]], check: Callable[[], object]) -> None:
         """Make all of these calls. Raises an error of one of them.
 
-        ``check`` is called while this waits for a thread, and raises if that thread is the parent process's.
+        ``check`` is called while this waits for a thread, and raises if that thread is the parent
+        process's.
         """
         works = [_Work(call) for call in calls[1:]]
         self._start(len(works))
@@ -88,7 +89,8 @@ class SyncThreads:
 
 
 def _do_all(to_do: SimpleQueue[_Work | None]) -> None:
-    """Until there was nothing to do for ``_IDLE_S``: their producer may be gone without having been closed."""
+    """Until there was nothing to do for ``_IDLE_S``: their producer may be gone without having been
+    closed."""
     try:
         while (work := to_do.get(timeout=_IDLE_S)) is not None:
             work.do()

@@ -141,7 +141,8 @@ class TopicCache:
     ) -> PartitionBuffer:
         """The buffer after a refresh: the same one, unless its topic was deleted and created again.
 
-        ``is_chosen``: the partitioner chose it for ``key``. If the topic has other partitions now, it chooses again.
+        ``is_chosen``: the partitioner chose it for ``key``. If the topic has other partitions now,
+        it chooses again.
         """
         topic, name, number = buffer.topic, buffer.topic.name, buffer.number
         count = len(topic.buffers)
@@ -199,7 +200,8 @@ class TopicCache:
         return topic
 
     def _made(self, name: str, description: TopicDescription) -> TopicBuffers:
-        """The buffers of a topic that was not known by this name: those from before it was read-only, or new ones."""
+        """The buffers of a topic that was not known by this name: those from before it was
+        read-only, or new ones."""
         earlier = self._of_id.get(description.id)
         if earlier is not None and earlier.name == name:
             return earlier
@@ -208,9 +210,11 @@ class TopicCache:
         return topic
 
     def _continue_numbers(self, topic: TopicBuffers) -> None:
-        """After a rename, the log expects the sequence numbers after those sent under the earlier name.
+        """After a rename, the log expects the sequence numbers after those sent under the earlier
+        name.
 
-        The earlier buffers append nothing any more, also if the topic gets their name again: their numbers are old.
+        The earlier buffers append nothing any more, also if the topic gets their name again: their
+        numbers are old.
         """
         earlier = self._of_id.get(topic.id)
         if earlier is topic:

@@ -1,4 +1,5 @@
-"""The partitions that a producer's transaction has written to: they are synced before the commit, and marked after it."""
+"""The partitions that a producer's transaction has written to: they are synced before the commit,
+and marked after it."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class TouchedPartitions:
         return list(self._logs)
 
     def finds(self, batch: ProducerBatch, producer_id: int) -> bool:
-        """Whether a batch is in its log after an append whose outcome is unknown. Then it is synced like the others."""
+        """Whether a batch is in its log after an append whose outcome is unknown. Then it is synced
+        like the others."""
         log = self._logs[batch.topic_partition]
         if log.next_sequence(producer_id) != batch.next_sequence:
             return False

@@ -1,14 +1,15 @@
-"""The states of a transactional producer, the errors of calls that do not fit them, and what it uses of the rest.
+"""The states of a transactional producer, the errors of calls that do not fit them, and what it
+uses of the rest.
 
-| state         | begin | send | commit | abort | after it                                            |
-| ------------- | ----- | ---- | ------ | ----- | --------------------------------------------------- |
-| NEW           |       |      |        |       | ``init_transactions``: READY                        |
-| READY         | yes   |      |        |       | IN_TRANSACTION                                      |
-| IN_TRANSACTION|       | yes  | yes    | yes   | READY; after an error only ``abort_transaction``    |
-| COMMITTING    |       |      | yes    |       | READY. The decision may be in the table: repeat it  |
-| FENCED        |       |      |        |       | ``close``                                           |
-| FORKED        |       |      |        |       | ``close``: a child of the process that had the id   |
-| CLOSED        |       |      |        |       |                                                     |
+| state         | begin | send | commit | abort | after it                                         |
+| ------------- | ----- | ---- | ------ | ----- | ------------------------------------------------ |
+| NEW           |       |      |        |       | ``init_transactions``: READY                     |
+| READY         | yes   |      |        |       | IN_TRANSACTION                                   |
+| IN_TRANSACTION|       | yes  | yes    | yes   | READY; after an error only ``abort_transaction`` |
+| COMMITTING    |       |      | yes    |       | READY. Repeat it: the decision may be recorded   |
+| FENCED        |       |      |        |       | ``close``                                        |
+| FORKED        |       |      |        |       | ``close``: a child of the process with the id    |
+| CLOSED        |       |      |        |       |                                                  |
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def refused(transactional_id: str, state: State, call: str) -> PylogError:
 
 
 def failed(transactional_id: str, error: PylogError) -> PylogError:
-    """The error of a transaction that can only be aborted, after ``error`` of one of its records."""
+    """The error of a transaction that can only be aborted, after ``error`` of one of its
+    records."""
     if isinstance(error, ProducerFenced | CommitFailed | TransactionAborted):
         return error
     told = TransactionAborted(

@@ -114,11 +114,11 @@ class ProducerTransactions:
                 if late == before or self._manager.clock.monotonic() >= end_s:
                     self._require_none_unsent(sender, "begin_transaction")
                 before = late
-                # Another thread sent them while the last transaction ended. They are not in this one either.
+                # Another thread sent them while the last one ended. They are not in this one.
                 sender.give_up(partial(refused, self._transactional_id, State.READY, "send"), PATIENCE_S)
 
     def _open(self, sender: Sender) -> list[ProducerBatch]:
-        """Open the transaction, unless there are batches that were too late for the last one: those."""
+        """Open the transaction, unless batches were too late for the last one: those."""
         with self._identity_lock:  # a batch that another thread refuses is one of them until that is noted
             if self.state is not State.READY:  # a callback of ``give_up`` has forked
                 raise refused(self._transactional_id, self.state, "begin_transaction")
@@ -182,14 +182,14 @@ class ProducerTransactions:
         sender.give_up(reason)
         if self._is_started:
             owner.abort(self._touched.names())
-        # A thread that was writing is refused now. What waits after its batch must not be in the next transaction.
+        # A writing thread is refused now. What waits after its batch must not be in the next one.
         sender.give_up(reason, PATIENCE_S)
         self._require_none_unsent(sender, "abort_transaction")
         self._may_be_one_batch = False
         self._end(sender, Outcome.ABORTED)
 
     def close(self, sender: Sender) -> None:
-        """Abort what is open, and give the id back. What is not decided is left to others, as by a death."""
+        """Abort what is open, and give the id back. What is not decided is left to others."""
         with self._turn("close", sender):
             owner = self._owner
             if owner is None:
@@ -282,7 +282,7 @@ class ProducerTransactions:
             raise failed(self._transactional_id, self.error)
 
     def _choose_one_batch(self, sender: Sender) -> bool:
-        """Whether the transaction is one batch: it is all or none by itself, and needs no marker."""
+        """Whether the transaction is one batch: it is all or none, and needs no marker."""
         with self._identity_lock:
             unsent = sender.unsent_batches()
             if self._is_started or self._offsets or not self._may_be_one_batch or len(unsent) != 1:
@@ -353,7 +353,7 @@ class ProducerTransactions:
             raise
 
     def _end(self, sender: Sender, outcome: Outcome) -> None:
-        """The transaction is decided, and nothing that fails from here on changes that. Interrupted, it is repeated."""
+        """The transaction is decided, whatever fails from here on. Interrupted, it is repeated."""
         if self._is_started:
             self._decided = outcome
         sender.forget_identity()
@@ -366,7 +366,7 @@ class ProducerTransactions:
         self._offsets.clear()
 
     def _finish(self) -> None:
-        """Write the markers. If that fails, the transaction is decided all the same: begin tries again."""
+        """Write the markers. If that fails, it is decided all the same: begin tries again."""
         try:
             self._write_markers()
         except own(PylogError) as error:
@@ -381,7 +381,8 @@ class ProducerTransactions:
 
     @contextmanager
     def _turn(self, call: str, sender: Sender) -> Iterator[None]:
-        """One call at a time. A thread that the other call may wait for, as in a callback, is refused instead of waiting."""
+        """One call at a time. A thread that the other call may wait for, as in a callback, is
+        refused instead of waiting."""
         calls = self._calls
         if calls.is_mine():
             raise nested(self._transactional_id, self.state, call)

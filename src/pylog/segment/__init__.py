@@ -1,4 +1,5 @@
-"""One segment: a ``.log`` file, its indexes and its seal. Knows batches, not topics, producers or other segments.
+"""One segment: a ``.log`` file, its indexes and its seal. Knows batches, not topics, producers or
+other segments.
 
 What appends to one is ``writer.py``, which a process that only reads does not load.
 """

@@ -1,6 +1,8 @@
-"""What a seal records of its segment's transaction index, so that a lost, damaged or foreign index is noticed.
+"""What a seal records of its segment's transaction index, so that a lost, damaged or foreign index
+is noticed.
 
-Every other index only points at batches, which are checked. This one decides what ``read_committed`` leaves out.
+Every other index only points at batches, which are checked. This one decides what
+``read_committed`` leaves out.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _PIECE_BYTES = 64 << 10
 
 
 class AbortedDigest(NamedTuple):
-    """How many aborted transactions have their marker in a segment, and the CRC-32C of their entries."""
+    """How many aborted transactions have their marker in a segment, and the CRC-32C of their
+    entries."""
 
     entries: int
     crc: int
@@ -34,7 +37,8 @@ class AbortedDigest(NamedTuple):
         return cls(len(data) // transaction_index.ENTRY.size, crc32c(data))
 
     def matches_index(self, filesystem: FileSystem, directory: str, base_offset: int) -> bool:
-        """Whether the index of this segment has these entries and nothing else. A missing one has none."""
+        """Whether the index of this segment has these entries and nothing else. A missing one has
+        none."""
         try:
             file = filesystem.open_readable(file_path(directory, base_offset, TRANSACTION_INDEX))
         except own(FileNotFoundError):
@@ -50,7 +54,8 @@ class AbortedDigest(NamedTuple):
             file.close()
 
     def pack(self, head: bytes, home: bytes) -> bytes:
-        """The fields in a seal with this head and home: with a CRC of their own, to be read without the rest."""
+        """The fields in a seal with this head and home: with a CRC of their own, to be read without
+        the rest."""
         fields = _FIELDS.pack(*self)
         return fields + _CRC.pack(_crc_of(head, fields, home))
 

@@ -1,19 +1,21 @@
-"""The files of a segment, and when each is synced, made again and removed. ``SegmentWriter`` appends and cuts.
+"""The files of a segment, and when each is synced, made again and removed. ``SegmentWriter``
+appends and cuts.
 
-Compaction (``partition/compact/swap.py``) and the copy after a failed sync replace a segment as a whole.
+Compaction (``partition/compact/swap.py``) and the copy after a failed sync replace a segment as a
+whole.
 
-    file         derived from         synced                      made again                  removed
-    .log         nothing              before ``acks="all"``       copied after a failed sync  first
-    .index       .log                 once it is closed           by a recovery, if missing,  with .log
-    .timeindex   .log                 once it is closed             not as the seal records,  with .log
-    .txnindex    .log, producers      once it is closed             or not synced yet; after  with .log
-                                                                    a failed sync
-    .snapshot    .log, all before it  with the log that it ends   the same                    once a newer one is there
-    .unsynced    a failed sync        never                       never                       after the copy
-    .seal        .log, once closed    before it has its name      by the sealer               last; if the log grows again
+    file        derived from         synced                 made again                 removed
+    .log        nothing              before ``acks="all"``  copied after a failed sync first
+    .index      .log                 once it is closed      by a recovery, if missing, with .log
+    .timeindex  .log                 once it is closed        not as the seal records, with .log
+    .txnindex   .log, producers      once it is closed        or not synced yet; after with .log
+                                                              a failed sync
+    .snapshot   .log, all before it  with the log it ends   the same                   if outdated
+    .unsynced   a failed sync        never                  never                      with the copy
+    .seal       .log, once closed    before it is named     by the sealer              last
 
-``derived``, ``sync_derived`` and ``free`` need no lock of the partition, the others do. A crash between two steps leaves
-files that nothing reads, and that ``sweep`` removes.
+``derived``, ``sync_derived`` and ``free`` need no lock of the partition, the others do. A crash
+between two steps leaves files that nothing reads, and that ``sweep`` removes.
 """
 
 from __future__ import annotations
@@ -60,10 +62,11 @@ class SegmentFiles(NamedTuple):
         return file_path(self.directory, self.base, kind)
 
     def derived(self, following: int) -> Iterator[AppendableFile]:
-        """A closed segment's indexes, and the snapshot at offset ``following``, one by one. Missing files are left out.
+        """A closed segment's indexes, and the snapshot at offset ``following``, one by one. Missing
+        files are left out.
 
-        They must be durable with the segment: a recovery makes only later indexes again, and once older segments are
-        deleted, only the snapshot has the producers' state.
+        They must be durable with the segment: a recovery makes only later indexes again, and once
+        older segments are deleted, only the snapshot has the producers' state.
         """
         paths = [*map(self.path, (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX))]
         for path in (*paths, file_path(self.directory, following, SNAPSHOT)):
@@ -85,11 +88,13 @@ class SegmentFiles(NamedTuple):
             file.sync()
 
     def replace_log(self, end: int, next_offset: int, check: Callable[[], object]) -> None:
-        """Replace the log by a synced copy of its first ``end`` bytes, which reach ``next_offset``. Durable on return.
+        """Replace the log by a synced copy of its first ``end`` bytes, which reach ``next_offset``.
+        Durable on return.
 
-        The answer to a failed sync: the system may count the lost pages as clean, so another sync of the same file proves
-        nothing, but the page cache still has them. Each batch is checked. ``StorageError`` if the page cache has lost them
-        too, as on btrfs. ``check`` is called before the copy takes the log's place.
+        The answer to a failed sync: the system may count the lost pages as clean, so another sync
+        of the same file proves nothing, but the page cache still has them. Each batch is checked.
+        ``StorageError`` if the page cache has lost them too, as on btrfs. ``check`` is called
+        before the copy takes the log's place.
         """
         path = self.path(LOG)
         source = self.filesystem.open_readable(path)
@@ -128,7 +133,8 @@ class SegmentFiles(NamedTuple):
         return SegmentScan(file, 0, end, next_offset=self.base, dense=dense, check_crc=False)
 
     def gap_end(self, offset: int) -> int:
-        """The next segment's base, if the last batch ends before ``offset`` and its seal says that none is missing."""
+        """The next segment's base, if the last batch ends before ``offset`` and its seal says that
+        none is missing."""
         seal = rising_seal(self.filesystem, self.directory, self.base)
         return offset if seal is None else seal.gap_end(offset)
 
@@ -138,7 +144,8 @@ class SegmentFiles(NamedTuple):
             self.filesystem.replace(path + REWRITE, path)
 
     def replace_aborted(self, aborted: Collection[AbortedTransaction]) -> None:
-        """Make the transaction index again in one step: no reader may take a transaction for committed in between."""
+        """Make the transaction index again in one step: no reader may take a transaction for
+        committed in between."""
         path = self.path(TRANSACTION_INDEX)
         if aborted:
             write_atomically(self.filesystem, path, encode_transactions(aborted), durable=False)
@@ -146,15 +153,17 @@ class SegmentFiles(NamedTuple):
             self.filesystem.remove(path)
 
     def unseal(self) -> None:
-        """Remove the seal: the segment grows again, or the seal is of an earlier segment of this name."""
+        """Remove the seal: the segment grows again, or the seal is of an earlier segment of this
+        name."""
         if self.filesystem.exists(self.path(SEAL)):
             self.filesystem.remove(self.path(SEAL))
             self.filesystem.sync_directory(self.directory)  # else a power failure could put it back
 
 
 def names_of(names: Collection[str], base: int) -> Iterator[str]:
-    """Those of ``names`` that belong to one segment, the log first: a log without indexes can be read, indexes without a log
-    mean nothing. The seal is always the last: it may have been written after the names were listed."""
+    """Those of ``names`` that belong to one segment, the log first: a log without indexes can be
+    read, indexes without a log mean nothing. The seal is always the last: it may have been written
+    after the names were listed."""
     yield from (name for kind in SEGMENT_KINDS if (name := file_name(base, kind)) in names)
     yield file_name(base, SEAL)
 
@@ -171,14 +180,16 @@ def retire(filesystem: FileSystem, directory: str, names: Iterable[str]) -> None
 
 
 def free(filesystem: FileSystem, directory: str, names: Iterable[str]) -> None:
-    """Remove what ``retire`` has left of these. Needs no lock: nothing else has such names, in whatever directory."""
+    """Remove what ``retire`` has left of these. Needs no lock: nothing else has such names, in
+    whatever directory."""
     for name in names:
         if not name.endswith(SNAPSHOT):
             filesystem.remove(f"{directory}/{name}{DELETED}")
 
 
 def remove_orphans(filesystem: FileSystem, directory: str, bases: Collection[int]) -> None:
-    """Remove what belongs to no log file: a later segment of that name would be checked against an earlier one's seal."""
+    """Remove what belongs to no log file: a later segment of that name would be checked against an
+    earlier one's seal."""
     names = filesystem.names(directory)
     for kind in SEGMENT_KINDS:
         for base in offsets_of(names, kind) if kind != LOG else ():
@@ -189,9 +200,10 @@ def remove_orphans(filesystem: FileSystem, directory: str, bases: Collection[int
 def sweep(filesystem: FileSystem, directory: str) -> list[str]:
     """Remove unfinished copies and retired files, which nothing reads; the names of those removed.
 
-    The lock excludes the processes that rename and copy, but not one that writes a seal. It uses a name of its own: if that
-    file is removed, it cannot put its seal in place, and the segment is sealed later. What the system refuses to remove
-    stays, with a warning. Nothing is synced: the next recovery sweeps what a power failure brings back.
+    The lock excludes the processes that rename and copy, but not one that writes a seal. It uses a
+    name of its own: if that file is removed, it cannot put its seal in place, and the segment is
+    sealed later. What the system refuses to remove stays, with a warning. Nothing is synced: the
+    next recovery sweeps what a power failure brings back.
     """
     removed = []
     for name in filter(is_leftover, filesystem.names(directory)):

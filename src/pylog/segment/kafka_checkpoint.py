@@ -1,7 +1,8 @@
 """Kafka's text checkpoints: a version, a count, and one line an entry.
 
-``leader-epoch-checkpoint`` in a partition has ``epoch startOffset`` a line; the checkpoints at the root of a log have
-``topic partition offset``. Written whole and atomically; an empty file has no entries.
+``leader-epoch-checkpoint`` in a partition has ``epoch startOffset`` a line; the checkpoints at the
+root of a log have ``topic partition offset``. Written whole and atomically; an empty file has no
+entries.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def write_checkpoint(
 
 
 def read_checkpoint(filesystem: FileSystem, path: str, fields: int) -> list[list[str]]:
-    """The entries, each as its ``fields`` words; [] if the file is missing or empty. ``CorruptSegment`` if malformed."""
+    """The entries, each as its ``fields`` words; [] if the file is missing or empty.
+    ``CorruptSegment`` if malformed."""
     try:
         text = read_whole(filesystem, path, _LIMIT_BYTES).decode()
     except own(FileNotFoundError):

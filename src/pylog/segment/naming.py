@@ -1,6 +1,7 @@
 """File names of a partition directory, built and parsed in one place.
 
-Kafka's names (docs/format.md): twenty digits of base offset, then the kind. ``.seal`` and ``.unsynced`` are pylog's own.
+Kafka's names (docs/format.md): twenty digits of base offset, then the kind. ``.seal`` and
+``.unsynced`` are pylog's own.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def file_path(directory: str, base_offset: int, kind: str) -> str:
 
 
 def offset_of(name: str, kind: str) -> int | None:
-    """The offset in the name of a file of this kind, or None for any other name. A number beyond int64 is not an offset."""
+    """The offset in the name of a file of this kind, or None for any other name. A number beyond
+    int64 is not an offset."""
     return int(name[:_DIGITS]) if _kind_of(name) == kind else None
 
 
@@ -80,7 +82,8 @@ def is_unfinished_snapshot(name: str) -> bool:
 
 
 def unfinished_seal(name: str) -> int | None:
-    """The offset in the name of a seal that its process has not finished; None for any other name."""
+    """The offset in the name of a seal that its process has not finished; None for any other
+    name."""
     target, _, of_process = name.removesuffix(TEMPORARY).rpartition(".")
     is_one = name.endswith(TEMPORARY) and _OF_PROCESS.fullmatch(of_process) is not None
     return offset_of(target, SEAL) if is_one else None
@@ -89,8 +92,9 @@ def unfinished_seal(name: str) -> int | None:
 def is_leftover(name: str) -> bool:
     """Whether nothing reads a file of this name: a crash left it, or an earlier version wrote it.
 
-    It is a retired file of a segment, or an unfinished copy of a log, index, seal, snapshot or lock. What compaction has
-    written is one too, unless a swap is under way: finish that first (``partition/repair/swaps.py``).
+    It is a retired file of a segment, or an unfinished copy of a log, index, seal, snapshot or
+    lock. What compaction has written is one too, unless a swap is under way: finish that first
+    (``partition/repair/swaps.py``).
     """
     if name.endswith(TEMPORARY):
         target, _, of_process = name.removesuffix(TEMPORARY).rpartition(".")
@@ -108,7 +112,8 @@ def is_ours(name: str) -> bool:
 
 
 def may_hold_records(name: str) -> bool:
-    """Whether a file of this name contains records unless it is empty: a log, a retired one, or a copy."""
+    """Whether a file of this name contains records unless it is empty: a log, a retired one, or a
+    copy."""
     whole = name.removesuffix(DELETED).removesuffix(REWRITE).removesuffix(CLEANED).removesuffix(SWAP)
     return offset_of(whole, LOG) is not None
 

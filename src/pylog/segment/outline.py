@@ -1,4 +1,5 @@
-"""An outline of the times in a segment: from its seal, or from the headers as far as lookups have read them."""
+"""An outline of the times in a segment: from its seal, or from the headers as far as lookups have
+read them."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ _LEAST_LENGTH = HEADER_BYTES - BATCH_OVERHEAD
 
 
 class Outline(NamedTuple):
-    """Of every 64 batches: the position where they begin, and the greatest timestamp from the segment's start to their end.
+    """Of every 64 batches: the position where they begin, and the greatest timestamp from the
+    segment's start to their end.
 
-    ``end`` is the position after them, ``next_offset`` the offset there. Immutable: threads share it.
+    ``end`` is the position after them, ``next_offset`` the offset there. Immutable: threads share
+    it.
     """
 
     positions: array[int]
@@ -42,7 +45,8 @@ def outline_of(seal: Seal) -> Outline:
 
 
 def extended(outline: Outline, file: ReadableFile, end: int, timestamp_ms: int, *, dense: bool) -> Outline:
-    """``outline`` extended up to ``end``, or to the first batch that reaches the time or is malformed, which reads report.
+    """``outline`` extended up to ``end``, or to the first batch that reaches the time or is
+    malformed, which reads report.
 
     The tightest loop in the package: a segment may have a million batches.
     """

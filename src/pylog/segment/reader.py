@@ -1,9 +1,10 @@
-"""Reads one segment: finds the batch of an offset, and hands out whole, checked batches. Takes no lock, writes nothing.
+"""Reads one segment: finds the batch of an offset, and hands out whole, checked batches. Takes no
+lock, writes nothing.
 
-Every batch handed out has passed: header, framing, checksum, continuity with the one before, and in a closed segment its
-seal; one that is to end a transaction says how. Damage is raised as ``CorruptSegment`` with file, position and offsets. It
-does not hide the batches after it: ``next_position`` is where they continue, and offsets after the damage are found as
-before.
+Every batch handed out has passed: header, framing, checksum, continuity with the one before, and in
+a closed segment its seal; one that is to end a transaction says how. Damage is raised as
+``CorruptSegment`` with file, position and offsets. It does not hide the batches after it:
+``next_position`` is where they continue, and offsets after the damage are found as before.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _NUMBERS = count()  # of the readers of this process: a position counts in the f
 
 
 class SegmentReader:
-    """One open segment. ``closed=True`` says that it will not grow, so its seal, if any, applies."""
+    """One open segment. ``closed=True`` says that it will not grow, so its seal, if any,
+    applies."""
 
     def __init__(
         self,
@@ -50,10 +52,12 @@ class SegmentReader:
         end_offset: int | None = None,
         batch_limit_bytes: Callable[[], int] = lambda: BATCH_LIMIT_BYTES,
     ) -> None:
-        """``dense=False`` if offsets may have gaps, as in Kafka's directories; else the seal, if there is one, records it.
+        """``dense=False`` if offsets may have gaps, as in Kafka's directories; else the seal, if
+        there is one, records it.
 
-        ``home`` names the partition of its seal, and ``end_offset`` is the next segment's base, if they are known.
-        ``batch_limit_bytes`` is called for a batch of more than 128 MiB, which is read up to this limit.
+        ``home`` names the partition of its seal, and ``end_offset`` is the next segment's base, if
+        they are known. ``batch_limit_bytes`` is called for a batch of more than 128 MiB, which is
+        read up to this limit.
         """
         self._batch_limit_bytes = batch_limit_bytes
         self._filesystem = filesystem
@@ -76,7 +80,8 @@ class SegmentReader:
         return self.dense_by_default and (self.seal is None or self.seal.is_dense)
 
     def gap_end(self, offset: int) -> int:
-        """The offset before which nothing is missing, if no batch here reaches ``offset``. In Kafka's nothing records it."""
+        """The offset before which nothing is missing, if no batch here reaches ``offset``. In
+        Kafka's nothing records it."""
         if not self.dense_by_default:
             return INT64_MAX
         return offset if self.seal is None else self.seal.gap_end(offset)
@@ -85,7 +90,8 @@ class SegmentReader:
         return self.file.size()
 
     def close_when_idle(self) -> None:
-        """Its descriptor may be closed while nothing reads. ``FileNotFoundError`` if the file was replaced by then."""
+        """Its descriptor may be closed while nothing reads. ``FileNotFoundError`` if the file was
+        replaced by then."""
         self.file.close_when_idle()
 
     def close(self) -> None:
@@ -95,7 +101,8 @@ class SegmentReader:
     def seal(self) -> Seal | None:
         """The seal of a closed segment. A damaged one is logged once and counts as absent.
 
-        ``CorruptSegment``, each time, for the seal of another partition: then the segment is not of this one either.
+        ``CorruptSegment``, each time, for the seal of another partition: then the segment is not of
+        this one either.
         """
         if self._closed and not self._seal_was_read:
             size, seal = self.file.size(), None
@@ -113,9 +120,11 @@ class SegmentReader:
     # Finding
 
     def locate(self, offset: int, end: int, start: int | None = None) -> int:
-        """The position of the first batch before ``end`` whose last offset is at or after ``offset``; ``end`` without one.
+        """The position of the first batch before ``end`` whose last offset is at or after
+        ``offset``; ``end`` without one.
 
-        Starts at position ``start``, by default where the index points. ``CorruptSegment`` if the offset is in a damaged batch.
+        Starts at position ``start``, by default where the index points. ``CorruptSegment`` if the
+        offset is in a damaged batch.
         """
         previous: tuple[int, BatchHeader | None] | None = None
         for position, header in self.headers(self.indexed_start(offset, end) if start is None else start, end):
@@ -129,7 +138,8 @@ class SegmentReader:
         return end
 
     def indexed_start(self, offset: int, end: int) -> int:
-        """Where to start looking for ``offset``: the index entry, if a batch at or before the offset is there."""
+        """Where to start looking for ``offset``: the index entry, if a batch at or before the
+        offset is there."""
         if offset <= self.base_offset:
             return 0  # the first batch has no entry
         index = self.open_index(OffsetIndexReader, OFFSET_INDEX)
@@ -142,12 +152,14 @@ class SegmentReader:
         header = self.header_at(position, end) if position > 0 else None
         if header is None:
             return 0
-        # Kafka before 4.1 indexed whole appends, so there the entry may name a later batch's last offset.
+        # Kafka before 4.1 indexed whole appends, so there the entry may name a later batch's last
+        # offset.
         agrees = header.last_offset == indexed if self.dense_by_default else header.last_offset <= indexed
         return position if agrees and self.base_offset <= header.base_offset <= offset else 0
 
     def open_index(self, reader: Callable[[ReadableFile, int], T], suffix: str) -> T | None:
-        """A ``reader`` of the index file with this suffix, which the caller closes; None if there is no such file."""
+        """A ``reader`` of the index file with this suffix, which the caller closes; None if there
+        is no such file."""
         try:
             file = self._filesystem.open_readable(file_path(self._directory, self.base_offset, suffix))
         except own(FileNotFoundError):
@@ -155,7 +167,8 @@ class SegmentReader:
         return reader(file, self.base_offset)
 
     def header_at(self, position: int, end: int) -> BatchHeader | None:
-        """The header at a position that an index names; None if no well-formed one is there before ``end``."""
+        """The header at a position that an index names; None if no well-formed one is there before
+        ``end``."""
         front = self.file.pread(HEADER_BYTES, position) if position + HEADER_BYTES <= end else b""
         if len(front) < HEADER_BYTES or check_header(header := read_header(front)) is not None:
             return None
@@ -173,7 +186,8 @@ class SegmentReader:
         return SegmentScan(self.file, self.locate(offset, size), size, next_offset=0, dense=False, check_crc=False)
 
     def headers(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader | None]]:
-        """Batch positions and headers up to ``end``. A damaged header is None in a sealed segment; else it raises."""
+        """Batch positions and headers up to ``end``. A damaged header is None in a sealed segment;
+        else it raises."""
         seal = self.seal
         if seal is not None:
             if position >= end:
@@ -210,10 +224,11 @@ class SegmentReader:
     # Reading
 
     def read(self, position: int, end: int, *, max_bytes: int, next_offset: int | None = None) -> list[BatchView]:
-        """Whole batches from ``position``, up to ``max_bytes`` of them but at least one; [] at ``end``.
+        """Whole batches from ``position``, up to ``max_bytes`` of them but at least one; [] at
+        ``end``.
 
-        ``next_offset`` is the offset of the first one, if the caller knows it. Damage in a later batch ends the list before
-        it; damage in the first raises.
+        ``next_offset`` is the offset of the first one, if the caller knows it. Damage in a later
+        batch ends the list before it; damage in the first raises.
         """
         want = min(max_bytes, end - position)
         if want <= 0:
@@ -269,7 +284,8 @@ class SegmentReader:
     ) -> tuple[BatchView | None, str | None]:
         """The batch at ``data[at:]`` and what is wrong with it. Neither if ``data`` ends inside it.
 
-        Only the problem if its header or checksum is wrong; both if it is a whole batch with a malformed marker.
+        Only the problem if its header or checksum is wrong; both if it is a whole batch with a
+        malformed marker.
         """
         left = len(data) - at
         if left < HEADER_BYTES:
@@ -292,7 +308,8 @@ class SegmentReader:
     def _problem(
         self, header: BatchHeader, front: memoryview | None, position: int, end: int, next_offset: int | None
     ) -> str | None:
-        """What is wrong with a header or its position. ``front``: its bytes, to compare them with a seal."""
+        """What is wrong with a header or its position. ``front``: its bytes, to compare them with a
+        seal."""
         seal = self.seal
         if seal is not None and front is not None:
             number = seal.number_at(position)
@@ -314,7 +331,8 @@ class SegmentReader:
         return None
 
     def damage(self, position: int, problem: str, whole: BatchView | None = None) -> CorruptSegment:
-        """The error for a damaged batch, and where to continue if the seal records it or the batch is ``whole``."""
+        """The error for a damaged batch, and where to continue if the seal records it or the batch
+        is ``whole``."""
         seal = self.seal
         next_position = next_offset = None
         if whole is not None:

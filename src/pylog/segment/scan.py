@@ -1,4 +1,5 @@
-"""Walks the batches of a segment file from a position, checks each, and reports where and why the walk ended.
+"""Walks the batches of a segment file from a position, checks each, and reports where and why the
+walk ended.
 
 Never writes. Memory is bounded whatever the file claims: a batch is checked in pieces.
 """
@@ -43,10 +44,12 @@ _ATTRIBUTES = b"[%b]" % b"".join(
 
 
 class SegmentScan:
-    """An iterator of ``(position, header)`` over whole, valid, continuing batches in ``[position, end)``.
+    """An iterator of ``(position, header)`` over whole, valid, continuing batches in ``[position,
+    end)``.
 
-    After the last one, ``position`` is where the walk stopped and ``problem`` is the reason, None at a clean end.
-    With ``dense=False`` offsets may leave gaps (compacted logs). With ``check_crc=False`` only headers are read.
+    After the last one, ``position`` is where the walk stopped and ``problem`` is the reason, None
+    at a clean end. With ``dense=False`` offsets may leave gaps (compacted logs). With
+    ``check_crc=False`` only headers are read.
     """
 
     def __init__(
@@ -119,14 +122,16 @@ class SegmentScan:
         return None if crc == expected else f"checksum {crc:#010x}, expected {expected:#010x}"
 
     def damage(self, where: str = "", more: str = "", **facts: object) -> CorruptSegment:
-        """The error for the place where the walk stopped, with ``facts`` and words about that place and about the problem."""
+        """The error for the place where the walk stopped, with ``facts`` and words about that place
+        and about the problem."""
         return CorruptSegment(
             f"{self.file.path} is damaged at position {self.position}, offset {self.next_offset}{where}: {self.problem}{more}",
             path=self.file.path, position=self.position, offset=self.next_offset, problem=self.problem, **facts,
         )  # fmt: skip
 
     def front(self, position: int) -> memoryview:
-        """The bytes of the batch just yielded, at ``position``, that its own checksum leaves out."""
+        """The bytes of the batch just yielded, at ``position``, that its own checksum leaves
+        out."""
         return self._bytes(position, CRC_START)
 
     def least_timestamp_ms(self, position: int, header: BatchHeader) -> int:
@@ -157,11 +162,13 @@ class SegmentScan:
 
 
 def find_next_batch(file: ReadableFile, position: int, end: int, minimum_offset: int) -> tuple[int, BatchHeader] | None:
-    """The first whole valid batch after ``position`` whose base offset is at least ``minimum_offset``; None without one.
+    """The first whole valid batch after ``position`` whose base offset is at least
+    ``minimum_offset``; None without one.
 
-    To report the damage in between; a reader needs more to continue there. Bytes can be made to look like many batches, each
-    as long as the file. So it gives up with ``CorruptSegment`` after too many false headers, or after it checksummed four
-    times the bytes: then it is unknown whether a whole batch follows.
+    To report the damage in between; a reader needs more to continue there. Bytes can be made to
+    look like many batches, each as long as the file. So it gives up with ``CorruptSegment`` after
+    too many false headers, or after it checksummed four times the bytes: then it is unknown whether
+    a whole batch follows.
     """
     if end - position < HEADER_BYTES:
         return None
@@ -206,10 +213,12 @@ def _candidates(file: ReadableFile, position: int, end: int, minimum_offset: int
 
 
 def _header_pattern(lowest: int, highest: int, longest: int) -> re.Pattern[bytes]:
-    """Finds a magic byte if the bytes around it may be a header's (``HEADER_STRUCT`` has the fields).
+    """Finds a magic byte if the bytes around it may be a header's (``HEADER_STRUCT`` has the
+    fields).
 
-    Its offset is between ``lowest`` and ``highest``, which in a segment share all but their lowest bytes; its length is at
-    most ``longest``. Of the other fields it checks the signs, of the attributes the codec.
+    Its offset is between ``lowest`` and ``highest``, which in a segment share all but their lowest
+    bytes; its length is at most ``longest``. Of the other fields it checks the signs, of the
+    attributes the codec.
     """
     tops = range(lowest >> 32, (highest >> 32) + 1)
     offset = b"|".join(re.escape(top.to_bytes(4, "big")) for top in tops) if len(tops) <= 2 else _NOT_NEGATIVE + b".{3}"

@@ -1,12 +1,12 @@
-"""The ``.seal`` file of a closed segment: what its bytes must be, so that any flipped bit is found and named.
+"""The ``.seal`` file of a closed segment: what its bytes must be. So any flipped bit is found.
 
-Kafka's CRC covers a batch from its attributes on. The seal covers the 21 bytes before (base offset, length, leader epoch,
-magic, CRC) by every batch's position and the CRC-32C of these bytes. So a damaged length cannot hide the batches after it,
-and no other offset or epoch can be taken for the right one.
+Kafka's CRC covers a batch from its attributes on. The seal covers the 21 bytes before (base offset,
+length, leader epoch, magic, CRC) by every batch's position and the CRC-32C of these bytes. So a
+damaged length hides no batches after it, and no other offset or epoch is taken for the right one.
 
 docs/format.md has every byte.
 
-A seal records what was written, not that it is durable. Its home shows files that were swapped with another partition's.
+A seal records what was written, not that it is durable. Its home shows swapped files.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ _Put = Callable[[Callable[[], object]], object]
 
 
 class Seal(NamedTuple):
-    """What a closed segment contains. ``positions`` and ``header_crcs`` have one item a batch, in order.
+    """What a closed segment contains. ``positions`` and ``header_crcs`` have one item a batch.
 
-    ``greatest_ms`` has one item for every 64 batches: the greatest timestamp up to there. ``least_ms`` has one for every
-    64 KiB: no record of the batches that begin there is before it. It is INT64_MAX if none begins, INT64_MIN if it is unknown.
-    ``home`` names the partition. Each of them may be empty. Offsets are dense if ``next_base`` is -1. Else they only rise, as
-    after compaction, and the next segment begins at it. ``aborted`` is what the transaction index must be, None if unknown.
+    ``greatest_ms`` has one item for every 64 batches: the greatest timestamp up to there.
+    ``least_ms`` has one for every 64 KiB: no record of the batches that begin there is before it.
+    It is INT64_MAX if none begins, INT64_MIN if unknown. ``home`` names the partition. Each may be
+    empty. Offsets are dense if ``next_base`` is -1; else they only rise, and the next segment is
+    there. ``aborted`` is what the transaction index must be, None if unknown.
     """
 
     size_bytes: int
@@ -77,7 +78,8 @@ class Seal(NamedTuple):
         return self.next_base < 0
 
     def gap_end(self, offset: int) -> int:
-        """The offset before which nothing is missing, if every batch before ``offset`` was met and none is left."""
+        """The offset before which nothing is missing, if every batch before ``offset`` was met and
+        none is left."""
         return max(offset, self.next_base) if offset > self.last_offset else offset
 
     def number_at(self, position: int) -> int | None:
@@ -107,7 +109,7 @@ class SealBuilder:
     def add(
         self, position: int, header: BatchHeader, front: bytes | bytearray | memoryview, least_ms: int = INT64_MIN
     ) -> None:
-        """``front`` has at least the bytes that the batch's own checksum leaves out. No record is before ``least_ms``."""
+        """``front``: what the batch's own CRC leaves out. No record is before ``least_ms``."""
         epoch = header.leader_epoch
         if not self._positions:
             self._first_offset = header.base_offset
@@ -133,7 +135,7 @@ class SealBuilder:
         self.end_position = position + header.size_bytes
 
     def build(self, next_base: int = -1, aborted: AbortedDigest | None = None) -> Seal:
-        """``next_base`` is the base of the next segment if offsets may have gaps; ``aborted`` is known of the whole segment."""
+        """``next_base``: the next segment's if offsets may have gaps. ``aborted``: of all of it."""
         least_ms = self._least_ms
         if any(least > INT64_MIN for least in least_ms):
             least_ms.extend([INT64_MAX] * (_blocks(self.end_position) - len(least_ms)))
@@ -180,7 +182,7 @@ def _big_endian(numbers: array[int]) -> array[int]:
 
 
 def decode(data: bytes, path: str) -> Seal:
-    """The seal in ``data``. ``CorruptSegment`` names the file if it can't be one, ``FormatVersionError`` if it is newer."""
+    """The seal in ``data``. ``CorruptSegment``; ``FormatVersionError`` if it is newer."""
     if len(data) < _BODY_START or data[: len(MAGIC)] != MAGIC:
         raise CorruptSegment(f"{path} is not a seal: {len(data)} bytes without its magic", path=path, position=0)
     _, version, flags, count, size, first, last, least, greatest = _HEAD.unpack_from(data)
@@ -219,7 +221,7 @@ def decode(data: bytes, path: str) -> Seal:
 
 
 def _can_precede(seal: Seal) -> bool:
-    """Whether a segment of these batches can end before ``next_base``: its offsets are kept relative to its base."""
+    """Whether a segment of these batches can end before ``next_base``: offsets are relative."""
     most = seal.first_offset + INT32_MAX + 1 if seal.positions else INT64_MAX
     return seal.last_offset < seal.next_base <= most
 
@@ -249,7 +251,7 @@ def _blocks(segment_bytes: int) -> int:
 
 
 def _is_possible(seal: Seal) -> bool:
-    """Whether positions and times rise within the segment, offsets are possible and its home is text."""
+    """Whether positions and times rise, offsets are possible and the home is text."""
     positions = seal.positions
     if not seal.home.isascii():
         return False
@@ -268,10 +270,10 @@ def _is_possible(seal: Seal) -> bool:
 def write_seal(
     filesystem: FileSystem, directory: str, base: int, seal: Seal, *, put: _Put = lambda rename: rename()
 ) -> None:
-    """Write the seal of a segment. ``put`` is called last: it calls what it gets, which puts the seal in its place, or not.
+    """Write the seal of a segment. ``put`` is called last: with what puts the seal in its place.
 
-    Several processes may seal one segment: each writes its own file, and the last rename counts. It is synced before, so that
-    a power failure leaves a whole seal or none.
+    Several processes may seal one segment: each writes its own file, and the last rename counts. It
+    is synced before, so that a power failure leaves a whole seal or none.
     """
     path = file_path(directory, base, SEAL)
     temporary = temporary_path(path, filesystem.process_id(), filesystem.random_bytes(8))
@@ -288,7 +290,7 @@ def write_seal(
 
 
 def check_home(found: str, expected: str, path: str, **facts: int | None) -> None:
-    """``CorruptSegment``, with these facts, if a seal is of another partition. An unknown home is empty."""
+    """``CorruptSegment``, with these facts, if a seal is of another partition. "" is unknown."""
     if found and expected and found != expected:
         problem = f"its seal says that it belongs to {found}, but it lies in {expected} (topic id and partition)"
         raise CorruptSegment(
@@ -299,7 +301,7 @@ def check_home(found: str, expected: str, path: str, **facts: int | None) -> Non
 
 
 def check_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Generator[int, None, str]:
-    """Read a seal to its end, yield the size of each piece, and return its home, "" if none. ``CorruptSegment`` if damaged.
+    """Read a seal to its end, yield the size of each piece, return its home. ``CorruptSegment``.
 
     It is not compared with the segment: if they differ, the segment may be damaged.
     """
@@ -331,7 +333,7 @@ def _home_in(file: ReadableFile, head: bytes) -> str:
 
 
 def _plausible_size(file: ReadableFile, segment_bytes: int) -> int:
-    """The size of a seal. ``CorruptSegment`` if it is too large for the segment: a sparse file claims any size."""
+    """The size of a seal. ``CorruptSegment`` if too large: a sparse file claims any size."""
     size = file.size()
     segment_bytes_max = min(segment_bytes, INT32_MAX)
     most = segment_bytes_max // _LEAST_BATCH_BYTES + 1
@@ -346,7 +348,7 @@ def _plausible_size(file: ReadableFile, segment_bytes: int) -> int:
 
 
 def read_seal(filesystem: FileSystem, directory: str, base_offset: int, segment_bytes: int) -> Seal | None:
-    """The seal of a segment of this size, or None if it has none. Never reads more than such a seal can be long."""
+    """The seal of a segment of this size, or None. Reads no more than it can be long."""
     try:
         return decode_seal_file(filesystem.open_readable(file_path(directory, base_offset, SEAL)), segment_bytes)
     except own(FileNotFoundError):
@@ -354,7 +356,7 @@ def read_seal(filesystem: FileSystem, directory: str, base_offset: int, segment_
 
 
 def decode_seal_file(file: ReadableFile, segment_bytes: int) -> Seal:
-    """The seal in an open file, which is closed. Never reads more than the seal of such a segment can be long."""
+    """The seal in an open file, which is closed. Reads no more than it can be long."""
     try:
         size = _plausible_size(file, segment_bytes)
         front = file.pread(_BODY_START, 0)  # a file that cannot be a seal is not read whole
@@ -364,9 +366,9 @@ def decode_seal_file(file: ReadableFile, segment_bytes: int) -> Seal:
 
 
 def read_aborted(filesystem: FileSystem, directory: str, base_offset: int, home: str) -> AbortedDigest | None:
-    """What the seal records of the transaction index, without reading the rest; None without a seal that does.
+    """What the seal records of the transaction index, without reading the rest; None if nothing.
 
-    ``CorruptSegment`` if that part is damaged, or if the seal is of another partition than ``home``.
+    ``CorruptSegment`` if that part is damaged, or if the seal is not of the partition ``home``.
     """
     path = file_path(directory, base_offset, SEAL)
     try:
@@ -389,7 +391,7 @@ def read_aborted(filesystem: FileSystem, directory: str, base_offset: int, home:
 
 
 def rising_seal(filesystem: FileSystem, directory: str, base_offset: int) -> Seal | None:
-    """The seal of a segment whose offsets may have gaps; None if they are dense, as they are if no readable seal says more."""
+    """The seal of a segment with gaps between offsets; None if dense, or if unreadable."""
     try:
         size = filesystem.size(file_path(directory, base_offset, LOG))
         seal = read_seal(filesystem, directory, base_offset, size)

@@ -1,8 +1,9 @@
 """The files of a partition while compaction replaces some of them: for readers, which take no lock.
 
-A compaction writes a segment under other names and decides by renaming its seal to ``<base>.seal.swap``. From then on, each
-file of the segment is the one with the suffix ``.swap`` or, once that was renamed, the one with the plain name; and the seal
-says which segments it replaces. docs/design.md, "Compaction", has the reasons.
+A compaction writes a segment under other names and decides by renaming its seal to
+``<base>.seal.swap``. From then on, each file of the segment is the one with the suffix ``.swap``
+or, once that was renamed, the one with the plain name; and the seal says which segments it
+replaces. docs/design.md, "Compaction", has the reasons.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pylog.storage import FileSystem, ReadableFile
 
 
 def swap_seal(filesystem: FileSystem, directory: str, base: int) -> Seal:
-    """The seal of a segment that takes the place of others. ``FileNotFoundError`` once it has; ``CorruptSegment``."""
+    """The seal of a segment that takes the place of others. ``FileNotFoundError`` once it has;
+    ``CorruptSegment``."""
     path = file_path(directory, base, SEAL) + SWAP
     size = filesystem.size(file_path(directory, base, LOG))  # a rename replaces it: it is always there
     try:
@@ -42,7 +44,8 @@ def swap_seal(filesystem: FileSystem, directory: str, base: int) -> Seal:
 
 
 def seen_through(filesystem: FileSystem, directory: str, bases: Collection[int]) -> FileSystem:
-    """The same files, but those of the segments at ``bases`` as the compaction has made them. For reading."""
+    """The same files, but those of the segments at ``bases`` as the compaction has made them. For
+    reading."""
     if not bases:
         return filesystem
     swapped = frozenset(file_path(directory, base, kind) for base in bases for kind in SEGMENT_KINDS)

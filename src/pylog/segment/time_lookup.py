@@ -1,8 +1,10 @@
-"""Finds records by time in one segment, from what is *known* of batches: a wrong guess would hide records silently.
+"""Finds records by time in one segment, from what is *known* of batches: a wrong guess would hide
+records silently.
 
-An entry of the time index claims that everything up to a batch is older, and only those batches can prove it. So a lookup
-uses the seal, which has the times under its checksum; without one the headers, which are read once and kept as an outline;
-and last the time index, whose batch must agree then (``first_batch_since``).
+An entry of the time index claims that everything up to a batch is older, and only those batches can
+prove it. So a lookup uses the seal, which has the times under its checksum; without one the
+headers, which are read once and kept as an outline; and last the time index, whose batch must agree
+then (``first_batch_since``).
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ NEAR_BLOCKS = 16  # to leave out fewer is not worth another span
 
 
 def batches_of(seal: Seal, first_ms: int, last_ms: int) -> Iterator[tuple[int, int]]:
-    """Ranges of batches, by number, that may have records from ``first_ms`` to ``last_ms``. All others have none."""
+    """Ranges of batches, by number, that may have records from ``first_ms`` to ``last_ms``. All
+    others have none."""
     oldest = bisect_left(seal.greatest_ms, first_ms) * TIMES_EVERY
     blocks: list[tuple[int, int]] = []
     for number, least_ms in enumerate(seal.least_ms):
@@ -39,7 +42,8 @@ def batches_of(seal: Seal, first_ms: int, last_ms: int) -> Iterator[tuple[int, i
 
 
 def _reaches(header: BatchHeader, timestamp_ms: int) -> bool:
-    """Whether a record of the batch may be at or after the time. A marker has the time at which it was written."""
+    """Whether a record of the batch may be at or after the time. A marker has the time at which it
+    was written."""
     return header.max_timestamp_ms >= timestamp_ms and not header.is_control
 
 
@@ -47,7 +51,8 @@ def _reaches(header: BatchHeader, timestamp_ms: int) -> bool:
 
 
 def first_batch_since(segment: SegmentReader, timestamp_ms: int, offset: int, end: int) -> BatchHeader | None:
-    """The header of the first batch at or after ``offset`` that has a record at or after the time; None without one.
+    """The header of the first batch at or after ``offset`` that has a record at or after the time;
+    None without one.
 
     ``CorruptSegment`` if a damaged header hides later batches, and no time index leads past it.
     """
@@ -83,7 +88,8 @@ def _known_older(segment: SegmentReader, timestamp_ms: int, end: int) -> int:
 
 
 def _indexed_time(segment: SegmentReader, timestamp_ms: int, end: int) -> int:
-    """The position to which the time index points, if its batch has the timestamp and offset; 0 otherwise.
+    """The position to which the time index points, if its batch has the timestamp and offset; 0
+    otherwise.
 
     Nothing proves that all batches before it are older. A damaged entry hardly ever agrees.
     """
@@ -111,9 +117,11 @@ def _indexed_time(segment: SegmentReader, timestamp_ms: int, end: int) -> int:
 
 
 def spans_of_times(segment: SegmentReader, first_ms: int, last_ms: int, end: int) -> list[tuple[int, int | None]]:
-    """Rising spans of offsets outside of which no record of a batch before ``end`` is from ``first_ms`` to ``last_ms``.
+    """Rising spans of offsets outside of which no record of a batch before ``end`` is from
+    ``first_ms`` to ``last_ms``.
 
-    The second offset of each is exclusive, None for the segment's end. ``CorruptSegment`` if damage hides the times.
+    The second offset of each is exclusive, None for the segment's end. ``CorruptSegment`` if damage
+    hides the times.
     """
     seal = segment.seal
     if seal is not None and seal.greatest_ms:

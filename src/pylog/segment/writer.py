@@ -1,8 +1,9 @@
 """Appends to one segment: the ``.log`` file and the indexes beside it.
 
 The caller holds the partition's lock. A crash during ``append`` leaves a torn or whole batch after
-``size_bytes``, and perhaps an index entry for it. ``attach``, ``cut`` and ``adopt`` make the indexes
-agree with the log again; so does ``append`` if another writer left entries that it could not remove.
+``size_bytes``, and perhaps an index entry for it. ``attach``, ``cut`` and ``adopt`` make the
+indexes agree with the log again; so does ``append`` if another writer left entries that it could
+not remove.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ class SegmentWriter:
         log_suffix: str = "",
         wrap: Callable[[AppendableFile], AppendableFile] = lambda file: file,
     ) -> None:
-        """Open the files, and create missing ones. ``attach`` must follow, or ``rebuild_start`` for new ones.
+        """Open the files, and create missing ones. ``attach`` must follow, or ``rebuild_start`` for
+        new ones.
 
-        ``index_suffix`` is added to the names of new indexes that will replace the present ones, ``log_suffix`` to the log's.
-        ``wrap`` gets each file, and returns that which is used.
+        ``index_suffix`` is added to the names of new indexes that will replace the present ones,
+        ``log_suffix`` to the log's. ``wrap`` gets each file, and returns that which is used.
         """
         self._filesystem = filesystem
         self._directory = directory
@@ -71,7 +73,8 @@ class SegmentWriter:
         return self._wrap(file)
 
     def attach(self, size_bytes: int, next_offset: int) -> None:
-        """Take the agreed end, cut index entries after it, and read the batches after the last entry.
+        """Take the agreed end, cut index entries after it, and read the batches after the last
+        entry.
 
         ``size_bytes`` and ``next_offset`` are then the end of the last batch: less than was agreed
         if the log is shorter. Reads at most one index interval and one batch.
@@ -111,10 +114,11 @@ class SegmentWriter:
     def is_due_to_roll(
         self, header: BatchHeader, segment_bytes: int, segment_ms: int, now_ms: Callable[[], int]
     ) -> bool:
-        """Whether the batch needs a new segment: Kafka's ``LogSegment.shouldRoll``, but for markers.
+        """Whether the batch needs a new segment: Kafka's ``LogSegment.shouldRoll``, but for
+        markers.
 
-        ``header`` has the offsets the batch is about to get. The time of a marker says nothing of the records, which may
-        be of long ago: it does not begin a segment.
+        ``header`` has the offsets the batch is about to get. The time of a marker says nothing of
+        the records, which may be of long ago: it does not begin a segment.
         """
         if self.size_bytes == 0:
             return False
@@ -132,7 +136,8 @@ class SegmentWriter:
         return (latest_ms if latest_ms >= 0 else now_ms()) - self.first_timestamp_ms > segment_ms
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:
-        """Write a stamped batch at the end, and index entries if due. In the page cache on return."""
+        """Write a stamped batch at the end, and index entries if due. In the page cache on
+        return."""
         position, offsets = self.size_bytes, self._offsets
         if not 0 < position - offsets.last_position <= self._interval_bytes:
             self._repair_indexes()  # about to be written to, or ahead
@@ -179,7 +184,8 @@ class SegmentWriter:
         self._times.append_if_later(self._max_timestamp_ms, self._max_timestamp_offset)
 
     def cut(self, size_bytes: int, next_offset: int) -> None:
-        """Remove everything after the agreed end from the file and the indexes, and take that end."""
+        """Remove everything after the agreed end from the file and the indexes, and take that
+        end."""
         if self.file.size() > size_bytes:
             self.file.truncate(size_bytes)
         self.attach(size_bytes, next_offset)

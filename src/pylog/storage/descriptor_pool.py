@@ -1,14 +1,15 @@
 """Limits the open files of this process: closes those that are idle; their next use reopens them.
 
-A partition that is written and read has up to nine files open, and a process may have 1,024. So this
-pool lists the files that stay open long (``close_when_idle``). If more of them are open than three
-quarters of the limit, or if the system refuses a descriptor, the pool closes some idle ones.
+A partition that is written and read has up to nine files open, and a process may have 1,024. So
+this pool lists the files that stay open long (``close_when_idle``). If more of them are open than
+three quarters of the limit, or if the system refuses a descriptor, the pool closes some idle ones.
 
 The file refers to its open descriptor (``OpenDescriptor``), and each call refers to it while it
 runs. The pool, and ``close`` of the file, only remove the file's reference. So a descriptor that
 another thread uses in a system call is closed after that call returns: if it were closed before,
-its number could be another file's by then, and the call would write there. No function here waits. Each step on shared state is
-one call into C, because a signal handler or a forked child may open files in between.
+its number could be another file's by then, and the call would write there. No function here waits.
+Each step on shared state is one call into C, because a signal handler or a forked child may open
+files in between.
 """
 
 from __future__ import annotations

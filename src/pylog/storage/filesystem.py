@@ -75,8 +75,8 @@ class FileLock(Protocol):
         """Take the lock if it is free. Return whether this handle holds it."""
 
     size: int
-    """Of the file, in bytes, when ``is_in_place`` last found it. A process that changes what the lock's holders know makes it
-    grow."""
+    """Of the file, in bytes, when ``is_in_place`` last found it. A process that changes what the
+    lock's holders know makes it grow."""
 
     def is_in_place(self) -> bool:
         """Whether the file is still at its path. If not, others may hold another such lock."""
@@ -173,7 +173,8 @@ class FileSystem(Protocol):
         """When the path last changed, in nanoseconds; compare it only with earlier values."""
 
     def set_modified_ns(self, path: str, time_ns: int) -> None:
-        """Give a file another such time. A power failure may bring a later one back; so does a process that may not set it."""
+        """Give a file another such time. A power failure may bring a later one back; so does a
+        process that may not set it."""
 
     def make_directory(self, path: str, mode: int | None = None) -> None:
         """Create a directory in an existing one. An existing directory of this name stays as it is.
@@ -185,7 +186,8 @@ class FileSystem(Protocol):
         """Rename, replacing the target."""
 
     def exchange(self, first: str, second: str) -> None:
-        """Let two existing names lead to each other's file or directory, in one step as ``replace``.
+        """Let two existing names lead to each other's file or directory, in one step as
+        ``replace``.
 
         ``StorageError`` if the filesystem can't (errno ``EINVAL``, ``ENOSYS`` or ``ENOTSUP``).
         """

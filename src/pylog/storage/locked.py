@@ -58,7 +58,8 @@ def holding(
     work: Callable[[], T],
     timeout_s: float = _TIMEOUT_S,
 ) -> T:
-    """Call ``work`` while holding ``lock``, whose file is ``path``. ``LogLocked`` if it is not free in time.
+    """Call ``work`` while holding ``lock``, whose file is ``path``. ``LogLocked`` if it is not free
+    in time.
 
     Any exception releases the lock, also a signal handler's, and even if a caller keeps it.
     ``ForkedHandle`` if a signal handler forked and ``work``, the parent's, failed in the child.

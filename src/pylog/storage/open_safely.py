@@ -133,8 +133,9 @@ def open_regular(name: str, flags: int, path: str, directory: int | None = None)
                 raise _refused(path, found)
             if not is_to_be_written:
                 return descriptor
-            # A hard link that was unlinked after the file was opened has left it one name, elsewhere. So the name must
-            # still be this file's. While another process unlinks it, the kernel may still say so: see SECURITY.md.
+            # A hard link that was unlinked after the file was opened has left it one name,
+            # elsewhere. So the name must still be this file's. While another process unlinks it,
+            # the kernel may still say so: see SECURITY.md.
             named = os.stat(name, dir_fd=directory, follow_symlinks=False)
             if os.path.samestat(found, named):
                 if named.st_nlink > 1:

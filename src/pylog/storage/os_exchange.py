@@ -13,7 +13,8 @@ _HERE = {"Linux": -100, "Darwin": -2}  # AT_FDCWD
 
 
 def exchange(first: str, of_first: int | None, second: str, of_second: int | None) -> None:
-    """Each name leads to the other's file or directory. ``OSError``: ``ENOSYS`` if the system can't do it."""
+    """Each name leads to the other's file or directory. ``OSError``: ``ENOSYS`` if the system can't
+    do it."""
     import ctypes  # only for a backup
 
     here = _HERE.get(os.uname().sysname, -100)

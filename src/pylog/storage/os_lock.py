@@ -53,7 +53,8 @@ class _LockDescriptor(OpenDescriptor):
         )
 
     def give_back(self) -> None:
-        """Close at once. For one that no running call uses: calls with a lock's descriptor never wait."""
+        """Close at once. For one that no running call uses: calls with a lock's descriptor never
+        wait."""
         self.revoke()
         give_back(self._owner)
 

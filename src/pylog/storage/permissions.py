@@ -98,7 +98,8 @@ def give_directory_to_owner(descriptor: int, above: os.stat_result, path: str) -
 
 
 def excuse_time(path: str, error: OSError) -> None:
-    """Raise the error unless this process may not set file times there. That is logged once for a directory."""
+    """Raise the error unless this process may not set file times there. That is logged once for a
+    directory."""
     if error.errno not in _NO_TIMES_HERE:
         raise error
     _warn_of_time(path.rpartition("/")[0] or ".", error.errno)

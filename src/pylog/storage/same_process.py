@@ -9,7 +9,8 @@ from pylog.storage.filesystem import FileSystem
 
 
 def same_process(filesystem: FileSystem, what: str, **facts: object) -> Callable[[], None]:
-    """A check that raises ``ForkedHandle`` in a child forked since. ``what`` was being done; ``facts`` are the error's."""
+    """A check that raises ``ForkedHandle`` in a child forked since. ``what`` was being done;
+    ``facts`` are the error's."""
     process_id = filesystem.process_id()
 
     def check() -> None:

@@ -146,8 +146,8 @@ class Follower:
         raise _moves_on(self._topic, number)
 
     def _read_once(self, number: int, each: FollowedPartition) -> bool | None:
-        """Read to the end. Returns whether more can come only with a change of the partition; None if
-        the store has begun again with it."""
+        """Read to the end. Returns whether more can come only with a change of the partition; None
+        if the store has begun again with it."""
         state = each.partition.current()
         position = self._position(number, each, state)
         cursor = each.cursor if each.cursor.offset == position.offset else Cursor(position.offset)
@@ -176,7 +176,8 @@ class Follower:
     def _newest(self, number: int, views: list[BatchView], start: int, position: Position) -> dict[bytes, Record]:
         """The last record of each key. Records without a key are of no table.
 
-        If the batches have many bytes when decompressed, the store gets those of the first ones here.
+        If the batches have many bytes when decompressed, the store gets those of the first ones
+        here.
         """
         newest: dict[bytes | None, Record] = {}
         size_bytes = 0
@@ -253,7 +254,8 @@ class Follower:
         return None
 
     def _lacks_tombstones(self, each: FollowedPartition, position: Position) -> bool:
-        """Whether compaction has dropped some that the store, which was read up to ``position``, needs.
+        """Whether compaction has dropped some that the store, which was read up to ``position``,
+        needs.
 
         To be asked after a read from there: what that has not found, the checkpoint tells.
         """
@@ -309,7 +311,8 @@ class Follower:
             return [object()]
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets each partition, of the topic as it is now, has after what the store has."""
+        """How many offsets each partition, of the topic as it is now, has after what the store
+        has."""
         described = self._manager.describe_topic(self._topic)
         positions = self._store.positions if self._store.identity == self._identity(described) else {}
         lag = {}

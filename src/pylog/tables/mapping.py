@@ -94,7 +94,8 @@ class Table(OfOneProcess, Mapping[Any, Any]):
         return self._store.count() - stored + sum(entry[2] is not None for entry in own.values())
 
     def items(self) -> ItemsView[Any, Any]:
-        """Keys and values, in no order: those of the moment at which an iteration of them begins."""
+        """Keys and values, in no order: those of the moment at which an iteration of them
+        begins."""
         return _Items(self)
 
     def values(self) -> ValuesView[Any]:
@@ -145,11 +146,11 @@ class Table(OfOneProcess, Mapping[Any, Any]):
     def _value(
         self, key: bytes, entry: Entry | None, partitions: Mapping[int, FollowedPartition]
     ) -> tuple[bytes, int] | None:
-        """The value of an entry and its offset. None if the record, which compaction or retention has
-        removed from the log, has no successor.
+        """The value of an entry and its offset. None if the record, which compaction or retention
+        has removed from the log, has no successor.
 
-        ``partitions`` were the topic's before the entry was: another topic of this name, for example
-        after ``repartition``, may have an older record of the key at the same place.
+        ``partitions`` were the topic's before the entry was: another topic of this name, for
+        example after ``repartition``, may have an older record of the key at the same place.
         """
         while entry is not None:
             value, resets = entry[2], self._follower.resets
@@ -170,8 +171,8 @@ class Table(OfOneProcess, Mapping[Any, Any]):
         """Read what is new in the topic. Returns the number of records.
 
         ``Closed``, ``TopicNotFound``, ``CorruptRecord`` (the table stays before the damage),
-        ``StorageError``. A signal handler that has interrupted this reads nothing: it sees the table
-        before that.
+        ``StorageError``. A signal handler that has interrupted this reads nothing: it sees the
+        table before that.
         """
         self._check()
         if self._follower.is_current() or self._turn.is_mine():
@@ -323,5 +324,6 @@ class _Values(ValuesView[Any]):
         return (value for _, value in self._mapping._pairs())
 
     def __contains__(self, value: object) -> bool:
-        """Not a lookup for each key, as ``collections.abc`` has it: others may delete keys meanwhile."""
+        """Not a lookup for each key, as ``collections.abc`` has it: others may delete keys
+        meanwhile."""
         return any(found is value or found == value for found in self)

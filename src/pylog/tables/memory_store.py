@@ -100,7 +100,8 @@ class MemoryStore:
         return len(self._entries)
 
     def save(self) -> None:
-        """Write the snapshot, unless it has all that was applied. ``ConfigError`` without a directory."""
+        """Write the snapshot, unless it has all that was applied. ``ConfigError`` without a
+        directory."""
         if self._path is None:
             raise ConfigError("this table is only in memory: name a directory= to save it in", option="directory")
         self._records_since = 0

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pylog.tables.store import Entry, Position
 
 History = tuple[str, int]
-"""The topic's id and the partition's leader epoch at an append: under others the record may be gone."""
+"""The topic's id and the partition's leader epoch at an append: under others the record may be
+gone."""
 
 
 class OwnRecords:
@@ -38,7 +39,8 @@ class OwnRecords:
         return {key: entry for key, entry in list(self._entries.items()) if _is_unread(entry, positions)}
 
     def prune(self, positions: Mapping[int, Position], history_of: Callable[[int], History | None]) -> None:
-        """Forget what was read, and what was written to another topic, or under another leader epoch."""
+        """Forget what was read, and what was written to another topic, or under another leader
+        epoch."""
         for partition in list(self._histories):
             history = history_of(partition)
             if history is None:

@@ -5,8 +5,9 @@ is not synced for each batch: after a power failure the store is what it was som
 the table reads on from there.
 
 Keys, one byte before each: ``i`` the version and the identity; ``p`` and the partition (int32): a
-position (int64 offset, int32 leader epoch, int64 log start, int64 clean to); ``k`` and a record's key:
-int64 offset, int32 partition, one byte (1: the value follows; 0: the log has it), and the value.
+position (int64 offset, int32 leader epoch, int64 log start, int64 clean to); ``k`` and a record's
+key: int64 offset, int32 partition, one byte (1: the value follows; 0: the log has it), and the
+value.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class RocksStore:
     def __init__(self, path: str, *, keeps_values: bool, process_id: int) -> None:
         """Opens or creates the database. The caller's lock excludes other processes.
 
-        ``ForkedHandle`` in a child of a process that has used RocksDB: its threads are missing there.
+        ``ForkedHandle`` in a child of a process that has used RocksDB: its threads are missing
+        there.
         """
         from pylog.storage.never_freed import never_free  # ctypes; a child imports nothing right after the fork
 
@@ -99,7 +101,8 @@ class RocksStore:
         return options
 
     def _loaded(self) -> tuple[str, dict[int, Position]]:
-        """The identity and the positions. Unreadable ones count as missing: the store begins again."""
+        """The identity and the positions. Unreadable ones count as missing: the store begins
+        again."""
         identity = self._db.get(_IDENTITY)
         if identity is None:
             return "", {}
@@ -195,12 +198,14 @@ class RocksStore:
             self._asked(self._db.close)
 
     def abandon(self) -> None:
-        """See ``Store``. The database's threads are not in the child, so closing or freeing it would wait forever."""
+        """See ``Store``. The database's threads are not in the child, so closing or freeing it
+        would wait forever."""
         for found in (self._db, *(iterator for scan in self._scans for iterator in scan.end())):
             self._never_free(found)
 
     def _asked(self, work: Callable[[], T]) -> T:
-        """What ``work`` returns. ``StorageError`` for RocksDB's errors, ``CorruptSegment`` for bad bytes."""
+        """What ``work`` returns. ``StorageError`` for RocksDB's errors, ``CorruptSegment`` for bad
+        bytes."""
         try:
             return work()
         except own(struct.error) as error:
@@ -270,7 +275,8 @@ class _Scan:
         return key[1:], value
 
     def end(self) -> list[Any]:
-        """Let RocksDB close, once what this returns is dropped: its iterator, unless that was done before."""
+        """Let RocksDB close, once what this returns is dropped: its iterator, unless that was done
+        before."""
         found, self._found = self._found, []
         return found
 

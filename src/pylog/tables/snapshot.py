@@ -7,7 +7,8 @@ Layout, big-endian (our own, see docs/format.md):
     0  magic "PYLGTABL"     8  int16 version 2     10 uint32 CRC-32C of the rest
     14 uint16 bytes of the identity, uint32 number of positions, uint64 number of entries
     28 the identity: the topic's id, isolation level, and what is kept, separated by spaces
-    then per position: int32 partition, int64 offset, int32 leader epoch, int64 log start, int64 clean to
+    then per position: int32 partition, int64 offset, int32 leader epoch, int64 log start,
+                       int64 clean to
     then per entry: uint32 bytes of the key, int64 offset, int32 partition,
                     uint32 bytes of the value (2**32 - 1: the log has it), the key, the value
 """

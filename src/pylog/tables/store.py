@@ -28,8 +28,8 @@ class Position(NamedTuple):
     log_start: int
     """No entry is older: the log's start, when the store last removed what is before it."""
     clean_to: int
-    """Up to where the partition was compacted before the store began with it: no entry is older than
-    a tombstone of its key before this offset."""
+    """Up to where the partition was compacted before the store began with it: no entry is older
+    than a tombstone of its key before this offset."""
 
     def check(self, path: str) -> Position:
         """This position; ``CorruptSegment`` if no store can have written it."""

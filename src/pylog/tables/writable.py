@@ -228,7 +228,8 @@ class WritableTable(Table, MutableMapping[Any, Any]):
                 self._wait_for_change(tokens, left_s)
 
     def _end_if_unchanged(self, partition: Partition, key: bytes, expected_offset: int | None) -> int:
-        """The offset up to which the partition was read, and the key's newest record was the expected one there.
+        """The offset up to which the partition was read, and the key's newest record was the
+        expected one there.
 
         ``OffsetConflict`` if it was not; ``TopicChanged`` if the topic has other partitions since.
         """

@@ -2,7 +2,8 @@
 
 The partitions are merged by time (``merging.py``), and each record goes to the partition that the
 topic's hash gives its key among the new ones. Records without a key continue in one partition for
-each that they were in, so they keep their order, too. Aborted transactions and markers are left out.
+each that they were in, so they keep their order, too. Aborted transactions and markers are left
+out.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class _Step(NamedTuple):
     bases: Sequence[int]
     """By new partition, its first offset."""
     reached: Sequence[int]
-    """The new partitions that got some of its records, as bits: by source, modulo their number here."""
+    """The new partitions that got some of its records, as bits: by source, modulo their number
+    here."""
 
 
 class _Source:
@@ -61,7 +63,8 @@ class _Source:
         self.next_offset = self.state.log_start_offset
 
     def is_as_it_was(self) -> bool:
-        """Whether nothing that was copied has been deleted or compacted since: segments were only added."""
+        """Whether nothing that was copied has been deleted or compacted since: segments were only
+        added."""
         now, bases = self.log.current(), self.log.directory.segments().bases
         rolls = sum(base > self.state.active_base for base in bases)
         changes = (now.segments_version - self.state.segments_version) % (1 << 32)
@@ -115,7 +118,8 @@ class TopicCopy:
         ]
 
     def copy(self, most_bytes: int = INT64_MAX) -> int:
-        """Copy what can be read now, but not much more than ``most_bytes``. Returns the bytes that were copied."""
+        """Copy what can be read now, but not much more than ``most_bytes``. Returns the bytes that
+        were copied."""
         streams = [self._stream(source.log, source.next_offset, source.log.latest_offset) for source in self._sources]
         parts, copied_bytes = merged(streams), 0
         try:
@@ -204,8 +208,8 @@ class TopicCopy:
             target.close()
 
     def translated(self, positions: Mapping[int, Committed]) -> dict[int, Committed]:
-        """For each new partition, the first record that the group has not committed. A partition in which it has
-        committed nothing counts from its beginning. To be called before ``sync``."""
+        """For each new partition, the first record that the group has not committed. A partition in
+        which it has committed nothing counts from its beginning. To be called before ``sync``."""
         committed = [0] * len(self._sources)
         for number, position in positions.items():
             committed[number] = position.offset
@@ -216,7 +220,8 @@ class TopicCopy:
         }
 
     def _first_since(self, committed: Sequence[int]) -> dict[int, int]:
-        """By new partition, its first record that is not before the offset ``committed`` of its source; else its end."""
+        """By new partition, its first record that is not before the offset ``committed`` of its
+        source; else its end."""
         begin = len(self._steps)
         for number, offset in enumerate(committed):
             index = bisect_right(self._steps, offset, key=lambda step: step.starts[number])

@@ -1,7 +1,8 @@
-"""Merges the partitions of a topic: each keeps its order, and among them the earlier record goes first.
+"""Merges the partitions of a topic: each keeps its order, and among them the earlier record goes
+first.
 
-A key can be in several partitions, since partitions were added. Of records with the same time, those
-go first that are in another partition than their keys' records go to now.
+A key can be in several partitions, since partitions were added. Of records with the same time,
+those go first that are in another partition than their keys' records go to now.
 
 The order follows from the records alone. So a part of it, read again, is the same.
 """
@@ -30,12 +31,14 @@ _UNKNOWN_BYTES = 4096  # for each of the first records, since they may have many
 
 
 class Stream:
-    """The committed records of one partition between two offsets, as far as they can be read now."""
+    """The committed records of one partition between two offsets, as far as they can be read
+    now."""
 
     def __init__(
         self, log: PartitionLog, start: int, end: int, *, now: KeyHash, after: KeyHash, max_bytes: int
     ) -> None:
-        """``now`` places keys among the partitions that the topic has, ``after`` among those that it gets."""
+        """``now`` places keys among the partitions that the topic has, ``after`` among those that
+        it gets."""
         self.number = log.number
         self.position = start
         """The offset after the last record that was taken."""
@@ -45,7 +48,8 @@ class Stream:
         self.is_done = False
         """Whether all is read."""
         self.open_bytes = 0
-        """What was read, as it is in the files and decompressed, if there may be records in it yet."""
+        """What was read, as it is in the files and decompressed, if there may be records in it
+        yet."""
         self._log = log
         self._end = end
         self._now = now
@@ -60,9 +64,11 @@ class Stream:
         self._order: list[int] = []
 
     def fill(self) -> bool:
-        """Have records that were not taken yet; False if there are none, or none that can be read now.
+        """Have records that were not taken yet; False if there are none, or none that can be read
+        now.
 
-        Reads more when half of them are taken: so all streams have many, and few parts hold many of each.
+        Reads more when half of them are taken: so all streams have many, and few parts hold many of
+        each.
         """
         known = len(self._records)
         if known and (self.is_done or known > RECORDS_AT_ONCE // 2 or self._memory_bytes > self._max_bytes // 2):
@@ -81,7 +87,8 @@ class Stream:
         self._targets += self._after.places(keys, self.number)
         places = zip(records, self._now.places(keys, self.number), strict=True)
         times = (2 * record.timestamp_ms + (place == self.number) for record, place in places)
-        # After records that were taken, an earlier time changes nothing: all others up to them were taken, too.
+        # After records that were taken, an earlier time changes nothing: all others up to them were
+        # taken, too.
         self._order += accumulate(times, max) if not known else accumulate(times, max, initial=self._order.pop())
         return True
 
@@ -165,7 +172,8 @@ class Stream:
 
 
 def merged(streams: Sequence[Stream]) -> Iterator[tuple[list[Record], Sequence[int]]]:
-    """Records and their new partitions, a part at a time. ``streams`` are in the order of their numbers.
+    """Records and their new partitions, a part at a time. ``streams`` are in the order of their
+    numbers.
 
     Ends before a transaction that is open: its records precede some of those in other partitions.
     """
@@ -195,7 +203,8 @@ def merged(streams: Sequence[Stream]) -> Iterator[tuple[list[Record], Sequence[i
 
 
 def _close_some(streams: Sequence[Stream], open_bytes: int) -> int:
-    """Close those that are read again last. One stays open, however large its batch is. Returns the bytes of the others."""
+    """Close those that are read again last. One stays open, however large its batch is. Returns the
+    bytes of the others."""
     closed_bytes = 0
     closable = sorted((stream for stream in streams if stream.is_closable), key=lambda stream: stream.last)
     while closable and open_bytes - closed_bytes > max(_OPEN_BYTES, closable[-1].open_bytes):

@@ -22,8 +22,8 @@ def moved_commits(
 ) -> Iterator[Commit]:
     """What to write for all groups. The locks of the groups are held.
 
-    Where a member has begun without a commit counts as committed. A pending offset, of a transaction
-    that is not decided, never counts: the transaction is refused.
+    Where a member has begun without a commit counts as committed. A pending offset, of a
+    transaction that is not decided, never counts: the transaction is refused.
     """
     groups = manager.part(GroupAdmin)
     names = {*groups.offsets.groups(), *groups.in_files(), *groups.offsets.settled_in(before.name)}

@@ -1,4 +1,5 @@
-"""Gives a topic another name. Its id stays, and with it everything that knows the topic by its id."""
+"""Gives a topic another name. Its id stays, and with it everything that knows the topic by its
+id."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""The moment in which a topic changes: no process appends to it, or commits for a group, until it is decided.
+"""The moment in which a topic changes: no process appends to it, or commits for a group, until it
+is decided.
 
 The locks of all its partitions and of all groups are held, no transaction is open in it. After the
 decision, writers that get a lock read the topic's settings again, and find that it has changed; a
-commit of its old positions is left out, as for a deleted topic. A kill before the decision frees the
-locks, and changes nothing; after it, the next process completes the change.
+commit of its old positions is left out, as for a deleted topic. A kill before the decision frees
+the locks, and changes nothing; after it, the next process completes the change.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ _LOCK_TIMEOUT_S = 10.0  # for each lock, while others wait for those that are he
 _AGAIN_S = 0.02
 
 MakeChange = Callable[[TopicDescription], "TopicChange | None"]
-"""The change of the topic as it is now; None if too much is left to do with all locks, with which it is called."""
+"""The change of the topic as it is now; None if too much is left to do with all locks, with which
+it is called."""
 
 
 def alone(manager: LogManager, work: Callable[[], object]) -> None:
-    """Call ``work`` while no other process changes a topic, after what a dead one has left. ``LogLocked``."""
+    """Call ``work`` while no other process changes a topic, after what a dead one has left.
+    ``LogLocked``."""
 
     def begin() -> None:
         changes = changes_of(manager, _TIMEOUT_S)
@@ -57,8 +60,8 @@ def switch(
     check: Callable[[], object],
     make: MakeChange,
 ) -> None:
-    """Decide the change that ``make`` returns, and complete it. ``prepare`` is called before each attempt without a
-    lock, ``check`` with the catalog's lock.
+    """Decide the change that ``make`` returns, and complete it. ``prepare`` is called before each
+    attempt without a lock, ``check`` with the catalog's lock.
 
     ``LogLocked`` if a transaction stays open in the topic for 30 s, or a lock is not free in 10 s.
     """

@@ -135,7 +135,8 @@ class TransactionAdmin:
         self._manager.require_writable()
         partition = self._manager.partition(*topic_partition)
         open_here = {found[2]: OpenTransaction(*found) for found in partition.open_transactions()}
-        # As ``describe`` shows them: of one whose first records were deleted, the first that is left.
+        # As ``describe`` shows them: of one whose first records were deleted, the first that is
+        # left.
         open_here.update({each.first_offset: each for each in partition.reader.open_transactions()})
         found = open_here.get(first_offset)
         if found is None:
@@ -155,7 +156,8 @@ class TransactionAdmin:
         return described
 
     def _end(self, partition: PartitionLog, found: OpenTransaction) -> Outcome:
-        """Write the marker of a transaction that has no live owner: it is aborted, unless its commit is decided."""
+        """Write the marker of a transaction that has no live owner: it is aborted, unless its
+        commit is decided."""
         name = self._table.transactional_id(found.producer_id)
         outcome = self._outcomes.outcome(found.producer_id, found.epoch)
         if outcome is Outcome.UNDECIDED and name is not None:

@@ -10,10 +10,10 @@ from pylog.model import TopicPartition
 class TransactionDescription(NamedTuple):
     """The last transaction of a transactional id.
 
-    ``state`` is one of Kafka's: ``"Empty"``, ``"Ongoing"``, ``"PrepareCommit"``, ``"CompleteCommit"``,
-    ``"PrepareAbort"``, ``"CompleteAbort"``. ``has_owner``: its producer lives. ``idle_ms``: since it
-    last appended; None if that is unknown, after a restart of the machine. ``open_in``: where its
-    records wait for a marker, and the offset of the first one.
+    ``state`` is one of Kafka's: ``"Empty"``, ``"Ongoing"``, ``"PrepareCommit"``,
+    ``"CompleteCommit"``, ``"PrepareAbort"``, ``"CompleteAbort"``. ``has_owner``: its producer
+    lives. ``idle_ms``: since it last appended; None if that is unknown, after a restart of the
+    machine. ``open_in``: where its records wait for a marker, and the offset of the first one.
     """
 
     transactional_id: str
@@ -29,8 +29,9 @@ class TransactionDescription(NamedTuple):
 class OpenTransactionDescription(NamedTuple):
     """A transaction that waits for its marker in one partition.
 
-    ``transactional_id`` is None if no record tells it. ``has_owner``: its producer lives and has begun no other one;
-    None in Kafka's directories, where only Kafka knows. ``age_ms``: by the timestamp of its first batch.
+    ``transactional_id`` is None if no record tells it. ``has_owner``: its producer lives and has
+    begun no other one; None in Kafka's directories, where only Kafka knows. ``age_ms``: by the
+    timestamp of its first batch.
     """
 
     topic: str

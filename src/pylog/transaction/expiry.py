@@ -1,14 +1,17 @@
-"""Forgets transactional ids that were not used for a week, as Kafka's ``transactional.id.expiration.ms``.
+"""Forgets transactional ids that were not used for a week, as Kafka's
+``transactional.id.expiration.ms``.
 
 An id leaves a record in the table and a directory. What goes is of no use any more:
 
 - no process that has had the id lives. One that is stopped lives: it holds the lock of its file;
-- its last transaction is decided, and the markers of its commits are durable. So readers need no record;
+- its last transaction is decided, and the markers of its commits are durable. So readers need no
+  record;
 - its producer id is not like Kafka's, of which no record does not mean aborted.
 
-Everything happens with the id's lock: first the tombstone, then the directory, which gets another name at once.
-A producer that waited for this lock finds that it is not in place, and begins again with a new directory. A kill
-in between leaves a directory without a record, which the next expiry removes.
+Everything happens with the id's lock: first the tombstone, then the directory, which gets another
+name at once. A producer that waited for this lock finds that it is not in place, and begins again
+with a new directory. A kill in between leaves a directory without a record, which the next expiry
+removes.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 86_400_000
 
 
 def expire(manager: LogManager, target: Target) -> PartitionMaintenance:
-    """Forget the ids of one partition of ``__transaction_state`` that are due. With ``dry_run``, count them."""
+    """Forget the ids of one partition of ``__transaction_state`` that are due. With ``dry_run``,
+    count them."""
     partition, expiry = target.partition, _Expiry(manager, target.now_ms)
     due = expiry.due(partition.number)
     forgotten = len(due) if target.dry_run else sum([expiry.forget(name) for name in due])
@@ -61,7 +65,8 @@ class _Expiry:
         self._before_ms = now_ms - TRANSACTIONAL_ID_EXPIRATION_MS
 
     def due(self, number: int) -> list[str]:
-        """The ids of this partition of the table that can be forgotten, as far as is seen without a lock."""
+        """The ids of this partition of the table that can be forgotten, as far as is seen without a
+        lock."""
         latest = self._table.latest()
         return sorted(
             name
@@ -125,7 +130,8 @@ class _Expiry:
         return not is_open and not any(map(directory.is_alive, directory.owners()))
 
     def _holding(self, directory: TransactionDirectory, work: Callable[[Callable[[], object]], bool]) -> bool:
-        """``work``'s result, with the id's lock; False if that is not in place. ``LogLocked``, ``FileNotFoundError``."""
+        """``work``'s result, with the id's lock; False if that is not in place. ``LogLocked``,
+        ``FileNotFoundError``."""
         filesystem = self._filesystem
         lock = filesystem.lock(directory.lock)
         check_held = directory.same_process()

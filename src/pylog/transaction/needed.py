@@ -4,10 +4,11 @@ Compaction keeps the newest record of a transactional id. Two older ones may be 
 
 - a commit whose markers are not durable: the power could take a marker, and without the record its
   transaction would be aborted. So the missing markers are written, and synced, first;
-- the record that tells whose a producer id is, while the id's state file names that producer: the next
-  owner has appended its own record, and may have died before it published its state. Without the
-  record, the transaction of a producer that lives would have no owner, and be aborted. Of ids that
-  Kafka may have given, the record is always needed: a transaction of theirs without owner stays open.
+- the record that tells whose a producer id is, while the id's state file names that producer: the
+  next owner has appended its own record, and may have died before it published its state. Without
+  the record, the transaction of a producer that lives would have no owner, and be aborted. Of ids
+  that Kafka may have given, the record is always needed: a transaction of theirs without owner
+  stays open.
 
 Whatever else is superseded is decided: its markers are durable, or "no record" is the right answer.
 """
@@ -63,7 +64,8 @@ def _decisions(log: PartitionLog) -> list[tuple[int, Decision]]:
 
 
 def finish(manager: LogManager, found: Found) -> bool:
-    """Whether every marker of a commit is durable now. Writes those that are missing: any process may."""
+    """Whether every marker of a commit is durable now. Writes those that are missing: any process
+    may."""
     producer_id, epoch = found.decision.transaction
     try:
         found.sync()

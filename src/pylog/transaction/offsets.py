@@ -1,10 +1,11 @@
 """Offsets of consumer groups in one transaction of a producer.
 
-They are appended to ``__consumer_offsets`` as the last batches of the transaction, and are made durable
-together with its other records. Only the owner of a partition may commit its offset. So just before
-the decision the group's lock is taken, the ownership is checked, and the lock is held until the decision
-is durable: an expelled member must not commit what its successor has begun to read again. If an exception
-interrupts the decision, the offsets stay pending, and a member that takes the partitions over waits.
+They are appended to ``__consumer_offsets`` as the last batches of the transaction, and are made
+durable together with its other records. Only the owner of a partition may commit its offset. So
+just before the decision the group's lock is taken, the ownership is checked, and the lock is held
+until the decision is durable: an expelled member must not commit what its successor has begun to
+read again. If an exception interrupts the decision, the offsets stay pending, and a member that
+takes the partitions over waits.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ class TransactionOffsets:
     # Before the decision
 
     def append(self, owner: TransactionOwner, touch: Touch) -> list[Appended]:
-        """Append what was added since the last call. The records before these offsets are durable then.
+        """Append what was added since the last call. The records before these offsets are durable
+        then.
 
         ``touch`` is called with each partition before it is written: it will need a marker.
         Raises as ``PartitionLog.append_batch``.
@@ -144,7 +146,8 @@ class TransactionOffsets:
         return Appended(partition, partition.end_offset)
 
     def _commits(self, group: str, claim: _Claim) -> dict[TopicPartition, Committed]:
-        """The offsets as they are committed: with leader epochs, and the topics that the member has read."""
+        """The offsets as they are committed: with leader epochs, and the topics that the member has
+        read."""
         now = self._manager.existing_topics({name.topic for name in claim.offsets})
         self._refuse_changed(
             group,
@@ -162,7 +165,8 @@ class TransactionOffsets:
         return commits
 
     def maintain_if_due(self) -> None:
-        """After the markers: let others load the offsets quickly. A failure does not concern the caller."""
+        """After the markers: let others load the offsets quickly. A failure does not concern the
+        caller."""
         written, self._written = self._written, set()
         for partition in written:
             try:
@@ -173,7 +177,8 @@ class TransactionOffsets:
     # At the decision
 
     def while_owned(self, decide: Callable[[], object]) -> None:
-        """Call ``decide`` with the locks of all groups, if the members own the partitions of these offsets.
+        """Call ``decide`` with the locks of all groups, if the members own the partitions of these
+        offsets.
 
         ``CommitFailed``; ``LogLocked`` if a group's lock is not free in 30 s: nothing is decided.
         """
@@ -207,8 +212,8 @@ class TransactionOffsets:
         decide()
 
     def _refuse_changed(self, group: str, gone: Mapping[TopicPartition, str]) -> None:
-        """``CommitFailed`` if a topic of these ids continues, under another name or with other partitions: the group
-        reads these records again. Nothing if they were deleted."""
+        """``CommitFailed`` if a topic of these ids continues, under another name or with other
+        partitions: the group reads these records again. Nothing if they were deleted."""
         for name, topic_id in gone.items():
             if has_changed(self._manager, topic_id):
                 raise CommitFailed(

@@ -27,12 +27,14 @@ logger = logging.getLogger("pylog.transaction")
 
 
 def sees_deaths(filesystem: FileSystem, root: str) -> bool:
-    """Whether a free lock shows that its holder is dead: not to another host, nor if a probe must take the lock."""
+    """Whether a free lock shows that its holder is dead: not to another host, nor if a probe must
+    take the lock."""
     return LOCK_KIND == "ofd" and filesystem.kind(root) not in NETWORK_FILESYSTEMS
 
 
 class Outcomes:
-    """Decides the transactions of one log, for readers and for writers. Safe to share among threads."""
+    """Decides the transactions of one log, for readers and for writers. Safe to share among
+    threads."""
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
@@ -43,8 +45,9 @@ class Outcomes:
     def outcome(self, producer_id: int, epoch: int) -> Outcome:
         """How the transaction of a batch that was just read ended.
 
-        If the owner is dead or late, and this process may write, it is decided now. Raises ``CorruptSegment``
-        if the table is damaged: then nothing is decided. If a disk refuses, it is undecided for now.
+        If the owner is dead or late, and this process may write, it is decided now. Raises
+        ``CorruptSegment`` if the table is damaged: then nothing is decided. If a disk refuses, it
+        is undecided for now.
         """
         if not self._sees_deaths:
             return self._of_table(producer_id, epoch, is_live=True, is_last=False)
@@ -76,7 +79,8 @@ class Outcomes:
                 )
 
     def _of_table(self, producer_id: int, epoch: int, *, is_live: bool, is_last: bool) -> Outcome:
-        """By the table. ``is_live``: its owner may still decide. ``is_last``: of its id's transactions, as far as is known."""
+        """By the table. ``is_live``: its owner may still decide. ``is_last``: of its id's
+        transactions, as far as is known."""
         if is_live or not is_last:
             found = self._table.commit_of(producer_id, epoch)
         else:
@@ -148,7 +152,8 @@ class Outcomes:
         return aborted
 
     def _of_unknown(self, producer_id: int) -> Outcome:
-        """Of a producer id that the table does not know: the power took its record, before any decision.
+        """Of a producer id that the table does not know: the power took its record, before any
+        decision.
 
         An id that Kafka may have given is decided only on request.
         """
@@ -161,7 +166,8 @@ class Outcomes:
         return TransactionDirectory.of(self._filesystem, self._manager.layout, name, self._manager.boot)
 
     def state(self, directory: TransactionDirectory) -> TransactionState | None:
-        """The published state of an id; None if it has had no owner since the machine was booted."""
+        """The published state of an id; None if it has had no owner since the machine was
+        booted."""
         try:
             file = StateFile(self._filesystem.open_readable(directory.state), directory.boot)
         except own(FileNotFoundError):

@@ -51,10 +51,10 @@ Decide = Callable[[], None]
 
 
 class TransactionOwner:
-    """One incarnation of a transactional producer. For one thread at a time, but for ``require_ongoing``."""
+    """One incarnation of a transactional producer. For one thread, but for ``require_ongoing``."""
 
     def __init__(self, manager: LogManager, transactional_id: str, timeout_ms: int) -> None:
-        """Take the id over: the owner before is fenced. ``LogLocked`` if its lock is not free in 30 s."""
+        """Take the id over, and fence the owner before. ``LogLocked`` after 30 s."""
         self._manager = manager
         self._filesystem = manager.filesystem
         self._clock = manager.clock
@@ -78,7 +78,7 @@ class TransactionOwner:
             raise
 
     def _hold_first(self) -> TransactionState:
-        """Take over, with the lock that is in place: an expiry removes it together with the directory."""
+        """Take over, with the lock that is in place: an expiry removes it with the directory."""
 
         def take_over() -> TransactionState | None:
             return self._take_over() if self._lock.is_in_place() else None
@@ -107,9 +107,9 @@ class TransactionOwner:
         return state
 
     def _take_in_batches(self) -> None:
-        """Publish what an owner before has written and did not publish: a transaction that is one batch.
+        """Publish what an owner before has only written: a transaction that is one batch.
 
-        Else the next append would publish it, after this producer's program has looked how far the one before came.
+        Else the next append would publish it, after this program has looked how far that one came.
         """
         for topic in self._manager.topics():
             try:
@@ -162,10 +162,10 @@ class TransactionOwner:
         self._state = self._publish(begun)
 
     def require_ongoing(self, producer_id: int, epoch: int) -> None:
-        """Called for each append, with the partition's lock: this very transaction is still ongoing.
+        """Called for each append, with the partition's lock: this transaction is still ongoing.
 
-        ``ProducerFenced``, ``TransactionAborted``. Without this check, a fenced producer could write to a
-        partition that no later transaction touches, and that transaction would stay open.
+        ``ProducerFenced``, ``TransactionAborted``. Without this check, a fenced producer could
+        write to a partition that no later transaction touches, and it would stay open there.
         """
         found = self._file.read()
         if found is None or found.owner != self._owner:
@@ -187,10 +187,10 @@ class TransactionOwner:
     def commit(self, partitions: Collection[TopicPartition], around: Callable[[Decide], object]) -> None:
         """Decide: committed, durably on return. The transaction's records are durable before.
 
-        ``around`` is called with the id's lock, and calls its argument to decide, or raises: it may hold other locks
-        meanwhile. It is not asked again if an exception has ended the decision and its record is there.
-        The markers come next: see ``complete``. After an exception, ``may_be_committed`` tells whether anything but a
-        repeat can follow.
+        ``around`` is called with the id's lock, and calls its argument to decide, or raises: it may
+        hold other locks meanwhile. It is not asked again if an exception has ended the decision and
+        its record is there. The markers come next: see ``complete``. After an exception,
+        ``may_be_committed`` tells whether anything but a repeat can follow.
         """
 
         def decide() -> None:
@@ -211,7 +211,7 @@ class TransactionOwner:
 
     @property
     def may_be_committed(self) -> bool:
-        """Whether a call of ``commit`` that raised has left a record of the decision, or may have."""
+        """Whether a call of ``commit`` that raised has, or may have, recorded the decision."""
         return self._prepared == self._state[:2]
 
     def _prepare_commit(self, state: TransactionState, partitions: Collection[TopicPartition]) -> None:
@@ -247,7 +247,7 @@ class TransactionOwner:
         self._holding(decide)
 
     def complete(self, marked: Collection[tuple[PartitionLog, int]]) -> None:
-        """The markers of the decided transaction are in every partition that it touched, before these offsets."""
+        """The markers of the decided transaction are in every partition, before these offsets."""
 
         def end() -> None:
             self._mine()
@@ -260,7 +260,7 @@ class TransactionOwner:
         self._holding(end)
 
     def _finish_others(self) -> None:
-        """Write what is missing of the markers of owners before, so that the table can forget their commits."""
+        """Write the missing markers of owners before: the table can forget their commits then."""
         for found in self._table.unfinished_commits(self.transactional_id):
             producer_id, epoch, partitions = found.decision.producer_id, found.decision.epoch, found.decision.partitions
             marked = []

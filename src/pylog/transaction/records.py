@@ -1,4 +1,5 @@
-"""The records of ``__transaction_state``: Kafka's ``TransactionLogKey`` and ``TransactionLogValue``.
+"""The records of ``__transaction_state``: Kafka's ``TransactionLogKey`` and
+``TransactionLogValue``.
 
 Written in version 0, which every Kafka reads; versions 0 and 1 are read.
 

@@ -1,17 +1,17 @@
 """The states of a transactional id, and the legal moves between them. Pure.
 
-| from            | to              | who moves it                                                     |
-| --------------- | --------------- | ---------------------------------------------------------------- |
-| EMPTY, COMPLETE | ONGOING         | its owner, with the first batch; the epoch rises                 |
-| ONGOING         | PREPARE_COMMIT  | its owner, after the decision is durable in the table            |
-|                 |                 | any process, if the owner died after that                        |
-| ONGOING         | PREPARE_ABORT   | its owner; any process, if the owner died or timed out           |
-| ONGOING         | ONGOING         | its owner: it still appends; or ``start`` was interrupted        |
-| PREPARE_COMMIT  | COMPLETE_COMMIT | its owner, after the markers                                     |
-| PREPARE_ABORT   | COMPLETE_ABORT  | its owner, after the markers                                     |
+| from            | to              | who moves it                                                 |
+| --------------- | --------------- | ------------------------------------------------------------ |
+| EMPTY, COMPLETE | ONGOING         | its owner, with the first batch; the epoch rises             |
+| ONGOING         | PREPARE_COMMIT  | its owner, after the decision is durable in the table        |
+|                 |                 | any process, if the owner died after that                    |
+| ONGOING         | PREPARE_ABORT   | its owner; any process, if the owner died or timed out       |
+| ONGOING         | ONGOING         | its owner: it still appends; or ``start`` was interrupted    |
+| PREPARE_COMMIT  | COMPLETE_COMMIT | its owner, after the markers                                 |
+| PREPARE_ABORT   | COMPLETE_ABORT  | its owner, after the markers                                 |
 
-A new owner, which fences the one before, begins with EMPTY and a producer id of its own, whatever the
-state was: from then on the table alone decides what the one before has left.
+A new owner, which fences the one before, begins with EMPTY and a producer id of its own, whatever
+the state was: from then on the table alone decides what the one before has left.
 
 The numbers are those of Kafka's ``TransactionState``.
 """
@@ -26,7 +26,8 @@ from pylog.partition.read.undecided import Outcome
 OWNER_BYTES = 16
 EPOCH_MAX = 32_767
 LATENESS = 4
-"""An owner records its activity only when this part of its timeout has passed since the last record."""
+"""An owner records its activity only when this part of its timeout has passed since the last
+record."""
 
 
 class Status(IntEnum):
@@ -88,7 +89,8 @@ class TransactionState(NamedTuple):
         return self._replace(status=status)
 
     def begun(self, now_ms: int) -> TransactionState | None:
-        """ONGOING, with the next epoch; None if no epoch is left, and it needs another producer id."""
+        """ONGOING, with the next epoch; None if no epoch is left, and it needs another producer
+        id."""
         self._check(Status.ONGOING)
         if self.epoch >= EPOCH_MAX:
             return None

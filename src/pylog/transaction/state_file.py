@@ -1,4 +1,5 @@
-"""The ``state`` file of a transactional id: its state during this boot, in two slots written in turn.
+"""The ``state`` file of a transactional id: its state during this boot, in two slots written in
+turn.
 
 Appends and readers look at it without a lock, so it is small. It is never synced: after another
 boot every owner is dead, and the table alone decides.

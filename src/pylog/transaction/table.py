@@ -1,9 +1,9 @@
 """``__transaction_state``: the durable record of which transactions were decided, and how.
 
 A process reads on from where it stopped. Only commits are remembered: a transaction that is over
-and has no record of its commit is aborted. A commit is forgotten after its CompleteCommit, which its
-owner writes once all of its markers are durable. So a process that was told "no record" must look for the
-marker again: the CompleteCommit may have come between its two looks.
+and has no record of its commit is aborted. A commit is forgotten after its CompleteCommit, which
+its owner writes once all of its markers are durable. So a process that was told "no record" must
+look for the marker again: the CompleteCommit may have come between its two looks.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Found(NamedTuple):
         self.log.sync(self.end_offset, TIMEOUT_MS)
 
     def is_made_durable(self) -> bool:
-        """Whether it is durable, after an attempt to make it so. Needs no write permission, and raises nothing of the disk's."""
+        """Whether it is durable, after an attempt to make it so. Needs no write permission, and
+        raises nothing of the disk's."""
         if self.is_durable():
             return True
         if self.log.is_read_only:
@@ -103,8 +104,8 @@ class TransactionTable:
     ) -> Found | None:
         """The same, after what a writer has left in the middle of an append is taken in, or cut.
 
-        The caller holds the id's lock. So if there is no such record now, there will be none: no other
-        process writes it. ``DeliveryTimeout``.
+        The caller holds the id's lock. So if there is no such record now, there will be none: no
+        other process writes it. ``DeliveryTimeout``.
         """
         topic = self._topic()
         if topic is not None:
@@ -240,7 +241,8 @@ class TransactionTable:
     ) -> Found:
         """Append these records of one id, all or none. Visible on return, not durable.
 
-        ``check_held`` verifies that the caller holds the id's lock. Raises as ``PartitionLog.append_batch``.
+        ``check_held`` verifies that the caller holds the id's lock. Raises as
+        ``PartitionLog.append_batch``.
         """
         decisions = list(decisions)
         records = [ProducerRecord(encode_value(each), encode_key(each.transactional_id)) for each in decisions]
@@ -268,7 +270,8 @@ class TransactionTable:
 
 
 def decisions_in(view: BatchView, log: PartitionLog, offset: int = 0) -> Iterator[Decision]:
-    """The decisions in a batch, from ``offset`` on. ``CorruptRecord`` if it is damaged: then nothing may be decided."""
+    """The decisions in a batch, from ``offset`` on. ``CorruptRecord`` if it is damaged: then
+    nothing may be decided."""
     return (move for move in _moves_in(view, log, offset) if isinstance(move, Decision))
 
 
@@ -286,7 +289,8 @@ def _moves_in(view: BatchView, log: PartitionLog, offset: int) -> Iterator[Decis
 
 
 def _unpublished(log: PartitionLog) -> Iterator[tuple[Decision, int]]:
-    """The decisions in whole batches after the published end, each with the offset after its batch."""
+    """The decisions in whole batches after the published end, each with the offset after its
+    batch."""
     with suppress(FileNotFoundError):  # a roll, which publishes first
         for view in log.unpublished_batches():
             for decision in decisions_in(view, log, view.header.base_offset):

@@ -1,6 +1,8 @@
-"""The commits of one owner whose markers may not be durable yet. The table must remember them until they are.
+"""The commits of one owner whose markers may not be durable yet. The table must remember them until
+they are.
 
-Else the power could take a marker, and the next look at the table would find its transaction aborted.
+Else the power could take a marker, and the next look at the table would find its transaction
+aborted.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from pylog.partition.partition_log import PartitionLog
 logger = logging.getLogger("pylog.transaction")
 
 FINISHED_AT_ONCE = 8
-"""There is no look for finished ones among fewer commits: each look reads what is durable in their partitions."""
+"""There is no look for finished ones among fewer commits: each look reads what is durable in their
+partitions."""
 UNFINISHED_MAX = 32
 
 Transaction = tuple[int, int]
@@ -33,7 +36,8 @@ class UnfinishedCommits:
         self._marked: dict[Transaction, Marked] = {}  # the oldest first
 
     def add(self, transaction: Transaction, marked: Marked) -> None:
-        """Its markers are written. If there are too many by now, those of the oldest commit are synced."""
+        """Its markers are written. If there are too many by now, those of the oldest commit are
+        synced."""
         self._marked[transaction] = tuple(marked)
         if len(self._marked) > UNFINISHED_MAX:
             (producer_id, epoch), partitions = next(iter(self._marked.items()))

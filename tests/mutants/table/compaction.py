@@ -1,4 +1,5 @@
-"""Bugs in compaction and retention: what is dropped too early, torn, or deleted although somebody needs it."""
+"""Bugs in compaction and retention: what is dropped too early, torn, or deleted although somebody
+needs it."""
 
 from __future__ import annotations
 

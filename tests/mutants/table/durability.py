@@ -1,4 +1,5 @@
-"""Bugs in what an acknowledgement means: syncs that are missing, too early, too late or of the wrong thing."""
+"""Bugs in what an acknowledgement means: syncs that are missing, too early, too late or of the
+wrong thing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bugs in what is kept and what is cut when power was lost, slots are gone, or records are deleted."""
+"""Bugs in what is kept and what is cut when power was lost, slots are gone, or records are
+deleted."""
 
 from __future__ import annotations
 

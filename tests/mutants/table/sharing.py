@@ -61,12 +61,12 @@ MUTANTS = (
         (f"{_REPARTITION}::test_no_writer_appends_after_the_decision",),
     ),
     Mutant(
-        "a record goes to the partition that its key had before the topic was repartitioned",
+        "nothing is refused after a topic was repartitioned",
         "producer/topic_cache.py",
-        "        if buffer.topic.id in found.earlier_ids:",
-        "        if False:",
-        "a key is in two partitions",
-        (f"{_REPARTITION}::test_producers_get_an_error_that_says_to_send_again",),
+        "            if topic.id in found.earlier_ids:",
+        "            if False:",
+        "later records of a key are before those that have failed",
+        ("tests/producer/test_changed_topics.py::test_the_first_record_after_a_repartition_is_refused",),
     ),
     Mutant(
         "a copy keeps what was deleted from its topic meanwhile",

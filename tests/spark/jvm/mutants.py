@@ -1,7 +1,8 @@
-"""Damaged segments for the Java reader and the Python source: rows or a typed error, and the same of both.
+"""Damaged segments for the Java reader and the Python source: rows or a typed error, and the same
+of both.
 
-``python -m tests.spark.jvm.mutants --seconds 60 --seed 7`` reads as many as it can, and prints where the two differ.
-``PYLOG_KEEP=DIR`` keeps the partitions where they do.
+``python -m tests.spark.jvm.mutants --seconds 60 --seed 7`` reads as many as it can, and prints
+where the two differ. ``PYLOG_KEEP=DIR`` keeps the partitions where they do.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ LEVELS = ("read_committed", "read_uncommitted")
 
 
 class Asked(NamedTuple):
-    """What of the rows: columns, or none and so only their number, or that as an aggregate, or totals."""
+    """What of the rows: columns, or none and so only their number, or that as an aggregate, or
+    totals."""
 
     columns: tuple[str, ...] = COLUMNS
     totals: bool = False
@@ -64,7 +66,8 @@ ASKED = (Asked(), Asked(), *AGGREGATES)
 
 @dataclass
 class Tried:
-    """What came of the mutants: how many of each kind of verdict, and those where the two readers differ."""
+    """What came of the mutants: how many of each kind of verdict, and those where the two readers
+    differ."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     different: list[str] = field(default_factory=list)
@@ -130,9 +133,11 @@ def _mutate_any(chance: Random, data: bytearray) -> None:
 
 
 def _mutate_entries(chance: Random, data: bytearray) -> None:
-    """Some become those of another producer of the index, from another offset on, or to another one.
+    """Some become those of another producer of the index, from another offset on, or to another
+    one.
 
-    No entry before it decides its offsets: how many entries are read after such a one depends on the reader.
+    No entry before it decides its offsets: how many entries are read after such a one depends on
+    the reader.
     """
     for _ in range(chance.choice((1, 3, 9))):
         entries = [AbortedTransaction(*each[1:]) for each in ENTRY.iter_unpack(data)]
@@ -186,7 +191,8 @@ def _planned(path: Path, chance: Random, **options: str) -> Iterator[PartitionRa
 
 
 def try_mutants(java: JavaReader, all_targets: list[Target], chance: Random, count: int, until: float) -> Tried:
-    """Mutants of some targets, until so many were read or a time of the monotonic clock has come."""
+    """Mutants of some targets, until so many were read or a time of the monotonic clock has
+    come."""
     tried = Tried()
     while tried.count < count and time.monotonic() < until:
         some = chance.sample(all_targets, min(AT_ONCE, len(all_targets), count - tried.count))
@@ -203,7 +209,8 @@ def try_mutants(java: JavaReader, all_targets: list[Target], chance: Random, cou
 
 
 def _verdicts(java: JavaReader, mutants: list[tuple[Target, Path, bytes, Asked]]) -> list[tuple[str, str]]:
-    """What Java and Python say of each; they work at the same time. A plan reads indexes, and may refuse them."""
+    """What Java and Python say of each; they work at the same time. A plan reads indexes, and may
+    refuse them."""
     plans = [target.planned_now() for target, *_ in mutants]
     refused: list[str | None] = []
     for (*_, asked), its in zip(mutants, plans, strict=True):
@@ -236,21 +243,24 @@ def _compare(tried: Tried, target: Target, path: Path, asked: Asked, found: str,
 
 
 def _may_differ(target: Target, path: Path, asked: Asked, found: str, expected: str) -> bool:
-    """A plan is stricter about seals than a task, which looks at some only if it meets a transaction.
+    """A plan is stricter about seals than a task, which looks at some only if it meets a
+    transaction.
 
     Which of two errors comes first depends on how many batches are decoded at once.
 
-    Headers that are trusted may be those of records that are wrong. Of a segment with a seal, Java then reads nothing else
-    to count records: it must find as many as if nothing were damaged. It looks at no timestamp.
+    Headers that are trusted may be those of records that are wrong. Of a segment with a seal, Java
+    then reads nothing else to count records: it must find as many as if nothing were damaged. It
+    looks at no timestamp.
 
-    Without a seal, foreign bytes between two batches are damage for both. But the Python reader then opens the file again,
-    and may find the next offset by the index, after them. In a log of pylog's that loses no offset. In Kafka's it might, so
-    there it searches from the segment's start. Bytes after a closed segment's last batch are damage for
-    one of them, or both.
+    Without a seal, foreign bytes between two batches are damage for both. But the Python reader
+    then opens the file again, and may find the next offset by the index, after them. In a log of
+    pylog's that loses no offset. In Kafka's it might, so there it searches from the segment's
+    start. Bytes after a closed segment's last batch are damage for one of them, or both.
 
-    A batch before the plan's first offset may claim, under a right checksum, to reach it. A plan has no transactions that
-    ended before that offset, so only the Python reader knows that the batch is of an aborted one. And it may meet the batch
-    when it searches a segment of Kafka's from the start, after damage.
+    A batch before the plan's first offset may claim, under a right checksum, to reach it. A plan
+    has no transactions that ended before that offset, so only the Python reader knows that the
+    batch is of an aborted one. And it may meet the batch when it searches a segment of Kafka's from
+    the start, after damage.
     """
     kinds = {found.split(maxsplit=1)[0], expected.split(maxsplit=1)[0]}
     if "unplanned" in kinds or kinds == {"corrupt", "unsupported"}:
@@ -277,7 +287,8 @@ def _may_differ(target: Target, path: Path, asked: Asked, found: str, expected: 
 
 
 def _reaches_in(data: bytes, right: bytes, start: int) -> bool:
-    """Whether a batch of ``data`` begins before ``start`` and claims to reach it, and the one of ``right`` does not."""
+    """Whether a batch of ``data`` begins before ``start`` and claims to reach it, and the one of
+    ``right`` does not."""
     ends = dict(_offsets(right))
     return any(first < start <= last and ends.get(first, -1) < start for first, last in _offsets(data))
 

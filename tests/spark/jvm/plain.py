@@ -1,4 +1,5 @@
-"""What applications read, ``Partition.scan``, as the verdict that readers of Spark give: no code of Spark's source, no Arrow."""
+"""What applications read, ``Partition.scan``, as the verdict that readers of Spark give: no code of
+Spark's source, no Arrow."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def plain_verdict(path: Path, ranges: Iterable[PartitionRange]) -> str:
 
 
 def _timestamp_type(log: Log, topic: str) -> int:
-    """By the topic's settings; of Kafka's, which are not in its segments, by the name of the golden topic."""
+    """By the topic's settings; of Kafka's, which are not in its segments, by the name of the golden
+    topic."""
     is_appended = log.describe_topic(topic).config.message_timestamp_type == "LogAppendTime"
     return LOG_APPEND_TIME if is_appended or topic == "log-append-time" else CREATE_TIME
 

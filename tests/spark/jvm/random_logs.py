@@ -1,4 +1,5 @@
-"""Logs at random: transactions of several producers, gaps of compaction, all codecs, headers, tombstones."""
+"""Logs at random: transactions of several producers, gaps of compaction, all codecs, headers,
+tombstones."""
 
 from __future__ import annotations
 

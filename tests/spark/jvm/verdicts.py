@@ -1,4 +1,5 @@
-"""Asks the Java reader and the Python source for the rows of the same pieces, and says where they differ."""
+"""Asks the Java reader and the Python source for the rows of the same pieces, and says where they
+differ."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ class JavaReader(JavaProcess):
         super().__init__(classes, "pylog.spark.Verdicts", heap)
 
     def ask(self, pieces: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS, **how: bool) -> str:
-        """``rows <count> <CRC-32>``, or an error's kind and message. ``how``: ``count``, ``totals``, ``trustHeaders=False``."""
+        """``rows <count> <CRC-32>``, or an error's kind and message. ``how``: ``count``,
+        ``totals``, ``trustHeaders=False``."""
         self.put(pieces, columns, **how)
         return self.answer()
 
@@ -103,7 +105,8 @@ def pieces_of(ranges: Sequence[PartitionRange]) -> list[dict[str, Any]]:
 
 
 def python_verdict(ranges: Iterable[PartitionRange], columns: Sequence[str] = COLUMNS, *, totals: bool = False) -> str:
-    """The same of the Python source: ``corrupt``, ``lost`` and ``unsupported`` are its errors' kinds."""
+    """The same of the Python source: ``corrupt``, ``lost`` and ``unsupported`` are its errors'
+    kinds."""
     try:
         return python_totals(ranges) if totals else _python_rows(ranges, columns)
     except (CorruptRecord, FormatVersionError) as error:
@@ -125,7 +128,8 @@ def _python_rows(ranges: Iterable[PartitionRange], columns: Sequence[str]) -> st
 
 
 def python_totals(ranges: Iterable[PartitionRange]) -> str:
-    """Count, least and greatest offset, and timestamp in milliseconds, by the rows of the Python source."""
+    """Count, least and greatest offset, and timestamp in milliseconds, by the rows of the Python
+    source."""
     wanted = arrow.schema().empty_table().select(["offset", "timestamp"]).schema
     batches = [batch for planned in ranges for batch in record_batches(planned, wanted)]
     rows = pa.Table.from_batches(batches, wanted)

@@ -1,4 +1,5 @@
-"""What compaction leaves of one batch. Pure; Kafka's rules: ``Cleaner.cleanInto`` and ``MemoryRecords.filterTo``.
+"""What compaction leaves of one batch. Pure; Kafka's rules: ``Cleaner.cleanInto`` and
+``MemoryRecords.filterTo``.
 
 A batch keeps its first and last offset, its producer's fields and its codec, whatever it loses.
 """
@@ -36,14 +37,16 @@ _ATTRIBUTES = b"\0"
 
 
 class LastOfProducer(NamedTuple):
-    """Of a producer that is remembered: the last offset of its last batch, -1 if only its markers are left; its epoch."""
+    """Of a producer that is remembered: the last offset of its last batch, -1 if only its markers
+    are left; its epoch."""
 
     last_offset: int
     epoch: int
 
 
 class Rules(NamedTuple):
-    """What decides, but for the batches. ``end`` is the offset before which ``newest`` knows all keys: the rest stays."""
+    """What decides, but for the batches. ``end`` is the offset before which ``newest`` knows all
+    keys: the rest stays."""
 
     newest: KeyMap
     end: int
@@ -53,7 +56,8 @@ class Rules(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """``batch`` is what is written; None if nothing is. ``keeps_marker``: it still is the marker of a transaction.
+    """``batch`` is what is written; None if nothing is. ``keeps_marker``: it still is the marker of
+    a transaction.
 
     ``drops_tombstones``: some that are the newest of their keys, since their horizon has come.
     """
@@ -96,7 +100,8 @@ def _has_needed(view: BatchView, left: NewestRecords, rules: Rules) -> bool:
 
 
 def _is_kept_empty(header: BatchHeader, rules: Rules) -> bool:
-    """Whether the header alone has to stay: for a producer's last sequence, or its epoch, or as the end of the range."""
+    """Whether the header alone has to stay: for a producer's last sequence, or its epoch, or as the
+    end of the range."""
     if header.last_offset + 1 == rules.end:
         return True
     last = rules.producers.get(header.producer_id)
@@ -114,7 +119,8 @@ def emptied(header: BatchHeader) -> bytearray:
 
 
 def _with_horizon(view: BatchView, left: NewestRecords, horizon_ms: int) -> bytearray:
-    """The batch with the records that are left. The horizon stands where the first record's time stood."""
+    """The batch with the records that are left. The horizon stands where the first record's time
+    stood."""
     header, records = view.header, list[Record]()
     decoder = decoder_of(view, left)
     while taken := decoder.take(RECORDS_AT_ONCE):
@@ -137,7 +143,8 @@ def _with_horizon(view: BatchView, left: NewestRecords, horizon_ms: int) -> byte
 
 
 def made(header: BatchHeader, payload: Buffer, attributes: int, base_ms: int, latest_ms: int, count: int) -> bytearray:
-    """A batch of this payload, which is compressed here, with the offsets and the producer of ``header``."""
+    """A batch of this payload, which is compressed here, with the offsets and the producer of
+    ``header``."""
     batch = bytearray(HEADER_BYTES) + (
         payload if attributes & CODEC_MASK == NONE else compress(header.codec, payload, None)
     )

@@ -1,4 +1,5 @@
-"""The files of a segment that compaction writes, under the suffix ``.cleaned``. Needs the cleaner's lock only.
+"""The files of a segment that compaction writes, under the suffix ``.cleaned``. Needs the cleaner's
+lock only.
 
 Nothing reads them. A crash leaves some, which the next compaction, maintenance or recovery removes.
 """
@@ -72,11 +73,13 @@ class CleanedSegment:
         self._seal.add(position, header, memoryview(batch), _least_timestamp_ms(BatchView(batch, header)))
 
     def add_aborted(self, aborted: AbortedTransaction) -> None:
-        """The transaction ended by a marker that was added. Batches of it may be left in files that readers have open."""
+        """The transaction ended by a marker that was added. Batches of it may be left in files that
+        readers have open."""
         self._aborted.append(aborted)
 
     def finish(self, next_base: int) -> None:
-        """Write what belongs to the log, and sync all of it. The next segment begins at ``next_base``."""
+        """Write what belongs to the log, and sync all of it. The next segment begins at
+        ``next_base``."""
         self._check_process()
         self._writer.finish()
         for file in self._files:

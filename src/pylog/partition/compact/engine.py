@@ -1,8 +1,8 @@
 """Compacts the closed segments of one partition. Docs: docs/design.md, "Compaction".
 
-One process at a time does, by a lock of its own; others append and read meanwhile. The partition's lock is held only to put a
-finished segment in the place of those that it was made of. A crash leaves the old segments or the new one, and perhaps files
-that nothing reads.
+One process at a time does, by a lock of its own; others append and read meanwhile. The partition's
+lock is held only to put a finished segment in the place of those that it was made of. A crash
+leaves the old segments or the new one, and perhaps files that nothing reads.
 """
 
 from __future__ import annotations
@@ -43,12 +43,14 @@ IS_BUSY = "a compaction, an erasure or a backup of the partition is under way"
 
 
 def compact(log: PartitionLog, options: CompactionOptions | None = None) -> CompactionReport:
-    """Compact what is closed, durable and old enough, whatever share of it is dirty. Durable on return.
+    """Compact what is closed, durable and old enough, whatever share of it is dirty. Durable on
+    return.
 
-    What could not be done is in the report, with the reason. ``ReadOnlyLog``, ``DeliveryTimeout`` if the partition's lock is
-    not free in time, ``SegmentsChanged`` if others have deleted what was read, ``StorageError`` if the disk refuses, or has
-    lost a segment whose sync had failed, ``TopicNotFound`` if the partition is gone, ``CorruptRecord`` for damage: then the
-    damaged segment stays.
+    What could not be done is in the report, with the reason. ``ReadOnlyLog``, ``DeliveryTimeout``
+    if the partition's lock is not free in time, ``SegmentsChanged`` if others have deleted what was
+    read, ``StorageError`` if the disk refuses, or has lost a segment whose sync had failed,
+    ``TopicNotFound`` if the partition is gone, ``CorruptRecord`` for damage: then the damaged
+    segment stays.
     """
     writer = log.writable()
     directory = log.directory
@@ -178,7 +180,8 @@ class _Compaction:
         }
 
     def _clean_part(self, part: Plan, producers: Mapping[int, LastOfProducer]) -> tuple[int, _Counts]:
-        """Clean as much of the dirty range as there is memory for. Its end, and the counts of all segments before."""
+        """Clean as much of the dirty range as there is memory for. Its end, and the counts of all
+        segments before."""
         keys, end = self._keys(part)
         rules = Rules(keys, end, self._directory.clock.now_ms(), self._options.delete_retention_ms, producers)
         return end, self._rewrite([segment for segment in part.segments if segment.base < end], rules)
@@ -186,7 +189,8 @@ class _Compaction:
     # The first pass
 
     def _keys(self, part: Plan) -> tuple[KeyMap, int]:
-        """The newest offset of each key of the dirty range, and the end of what there was memory for."""
+        """The newest offset of each key of the dirty range, and the end of what there was memory
+        for."""
         memory_bytes = min(self._options.memory_bytes, memory_for(part.end - part.first_dirty))
         keys = KeyMap(memory_bytes, self._secret, part.first_dirty)
         transactions = TransactionsInOrder(self._aborted(part.first_dirty))
@@ -217,7 +221,8 @@ class _Compaction:
         return counts
 
     def _stays(self, segment: ClosedSegment, rules: Rules, transactions: TransactionsInOrder) -> _Counts | None:
-        """The counts of a segment of which nothing changes; None, at the first change, for another."""
+        """The counts of a segment of which nothing changes; None, at the first change, for
+        another."""
         kept, ahead = 0, transactions.copy()
         with closing(self._all_views([segment])) as views:
             for view in views:
@@ -254,7 +259,8 @@ class _Compaction:
         remove_unfinished(directory.filesystem, directory.path, (DELETED,))
         return _Counts(kept, dropped, size_bytes, 1)
 
-    # Reading. A loop that leaves early closes its generator: Python would lose an interrupt that comes while it does.
+    # Reading. A loop that leaves early closes its generator: Python would lose an interrupt that
+    # comes while it does.
 
     def _all_views(self, group: Iterable[ClosedSegment]) -> Generator[BatchView, None, None]:
         for segment in group:
@@ -270,10 +276,11 @@ class _Compaction:
             yield from chain.from_iterable(batches)
 
     def _aborted(self, offset: int) -> Iterator[AbortedTransaction]:
-        """The aborted transactions whose markers are at or after ``offset``, in whatever segment, as readers see them.
+        """The aborted transactions whose markers are at or after ``offset``, in whatever segment,
+        as readers see them.
 
-        ``CorruptSegment`` if an index is not the one that its seal records, and cannot be made again: what is dropped or
-        kept by a wrong one would be so forever.
+        ``CorruptSegment`` if an index is not the one that its seal records, and cannot be made
+        again: what is dropped or kept by a wrong one would be so forever.
         """
         aborted = AbortedTransactions(self._directory)
         return aborted.since(offset, self._state, self._directory.segments().up_to(self._state.active_base))

@@ -1,8 +1,10 @@
-"""Erases all records of some keys from one partition, at once. Docs: docs/design.md, "Erasing keys".
+"""Erases all records of some keys from one partition, at once. Docs: docs/design.md, "Erasing
+keys".
 
-Under the cleaner's lock, so that no compaction runs meanwhile; others append and read. A segment with such a record is
-written again without it and takes its place by compaction's swap. A batch that loses all its records keeps its header, so
-producers, transactions and offsets stay as they were. A crash leaves each segment as it was, or erased: repeat the call.
+Under the cleaner's lock, so that no compaction runs meanwhile; others append and read. A segment
+with such a record is written again without it and takes its place by compaction's swap. A batch
+that loses all its records keeps its header, so producers, transactions and offsets stay as they
+were. A crash leaves each segment as it was, or erased: repeat the call.
 """
 
 from __future__ import annotations
@@ -35,10 +37,11 @@ _CHANGES_MAX = 100  # of the segments by others, during one erasure
 
 
 class ErasedPartition(NamedTuple):
-    """What was done in one partition. No record of the keys before ``end_offset`` is left, but for tombstones.
+    """What was done in one partition. No record of the keys before ``end_offset`` is left, but for
+    tombstones.
 
-    ``tombstones``: how many were appended. ``segments`` of ``segments_read`` had such records: ``bytes_before`` of them
-    became ``bytes_after``.
+    ``tombstones``: how many were appended. ``segments`` of ``segments_read`` had such records:
+    ``bytes_before`` of them became ``bytes_after``.
     """
 
     topic: str
@@ -62,9 +65,10 @@ def erase(
 ) -> ErasedPartition:
     """Erase the records of these keys that are in the partition now. Durable on return.
 
-    ``tombstones``: first append one for each key found; a key of which only tombstones are left is not found.
-    ``progress`` gets the number of bytes read since its last call. ``LogLocked`` if a compaction takes longer than
-    ``timeout_ms``; ``CorruptRecord``, ``MissingCodec`` after all that can be read was erased; ``ReadOnlyLog``, ``StorageError``.
+    ``tombstones``: first append one for each key found; a key of which only tombstones are left is
+    not found. ``progress`` gets the number of bytes read since its last call. ``LogLocked`` if a
+    compaction takes longer than ``timeout_ms``; ``CorruptRecord``, ``MissingCodec`` after all that
+    can be read was erased; ``ReadOnlyLog``, ``StorageError``.
     """
     log.writable()
     directory = log.directory
@@ -123,7 +127,8 @@ class _Erasure:
         return report._replace(segments_read=self._read)
 
     def _free_leftovers(self) -> CommitState:
-        """Remove what others have retired, or a crash has left, if it may hold records. Finishes a swap first."""
+        """Remove what others have retired, or a crash has left, if it may hold records. Finishes a
+        swap first."""
         return self._log.writable().change_segments(_free_leftovers, DEFAULT_TIMEOUT_MS)
 
     def _erase(self, state: CommitState) -> ErasedPartition:
@@ -184,7 +189,8 @@ class _Erasure:
     # Writing again
 
     def _rewrite_all(self, keys: frozenset[bytes], end: int) -> ErasedPartition:
-        """Every closed segment that begins before ``end``: all of them that can have such records."""
+        """Every closed segment that begins before ``end``: all of them that can have such
+        records."""
         report, done = ErasedPartition(self._log.topic, self._log.number, end), -1
         for _ in range(_CHANGES_MAX):
             try:

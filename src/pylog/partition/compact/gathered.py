@@ -1,6 +1,8 @@
-"""A file of one writer that gathers what is appended. A batch of 16 KiB costs three calls of the system otherwise.
+"""A file of one writer that gathers what is appended. A batch of 16 KiB costs three calls of the
+system otherwise.
 
-Such a call costs more than it takes: a thread that returns from it waits until another thread lets it run.
+Such a call costs more than it takes: a thread that returns from it waits until another thread lets
+it run.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ _GATHERED_BYTES = 1 << 20
 
 
 class GatheredFile:
-    """An ``AppendableFile``. ``sync`` writes what was gathered; ``close`` does not, nor does anything after an error."""
+    """An ``AppendableFile``. ``sync`` writes what was gathered; ``close`` does not, nor does
+    anything after an error."""
 
     def __init__(self, file: AppendableFile) -> None:
         self._file = file

@@ -10,8 +10,8 @@ from pylog.codec.format import INT64_MAX
 
 @dataclass(frozen=True)
 class CompactionOptions:
-    """Kafka's topic settings of these names. ``memory_bytes``: the most that the map of keys takes, by default for
-    10,000,000 keys at once. It takes less if there are fewer records.
+    """Kafka's topic settings of these names. ``memory_bytes``: the most that the map of keys takes,
+    by default for 10,000,000 keys at once. It takes less if there are fewer records.
 
     No record from the offset ``end`` on is compacted, for this reason.
     """
@@ -24,11 +24,13 @@ class CompactionOptions:
 
 
 class CompactionReport(NamedTuple):
-    """What one compaction did. Bytes are those of the segments that it read, and of what it left of them.
+    """What one compaction did. Bytes are those of the segments that it read, and of what it left of
+    them.
 
-    ``cleaned_to``: every record before this offset is the newest of its key before it, or a tombstone that is still needed.
-    ``passes`` is more than one if the keys did not fit into memory at once: each took a part of the dirty range.
-    ``skipped``: why nothing, or not all, was cleaned; empty if all that is closed, durable and old enough was.
+    ``cleaned_to``: every record before this offset is the newest of its key before it, or a
+    tombstone that is still needed. ``passes`` is more than one if the keys did not fit into memory
+    at once: each took a part of the dirty range. ``skipped``: why nothing, or not all, was cleaned;
+    empty if all that is closed, durable and old enough was.
     """
 
     cleaned_to: int

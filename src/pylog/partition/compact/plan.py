@@ -1,6 +1,8 @@
-"""Which part of a partition can be compacted, how much of it is dirty, and which segments become one. Pure functions.
+"""Which part of a partition can be compacted, how much of it is dirty, and which segments become
+one. Pure functions.
 
-Kafka's rules: ``LogCleanerManager.cleanableOffsets`` and ``Cleaner.groupSegmentsBySize`` (docs/format.md, "Compaction").
+Kafka's rules: ``LogCleanerManager.cleanableOffsets`` and ``Cleaner.groupSegmentsBySize``
+(docs/format.md, "Compaction").
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from pylog.partition.compact.options import CompactionOptions
 
 
 class ClosedSegment(NamedTuple):
-    """One closed segment. ``end`` is the next one's base; ``greatest_ms`` its latest record time, or that of its last append."""
+    """One closed segment. ``end`` is the next one's base; ``greatest_ms`` its latest record time,
+    or that of its last append."""
 
     base: int
     end: int
@@ -25,7 +28,8 @@ class ClosedSegment(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """``segments`` before ``end`` are to be rewritten; those from ``first_dirty`` on were never cleaned.
+    """``segments`` before ``end`` are to be rewritten; those from ``first_dirty`` on were never
+    cleaned.
 
     ``reason`` says what keeps the rest from being cleaned.
     """
@@ -71,7 +75,8 @@ def plan(
 def groups(
     segments: Sequence[ClosedSegment], segment_bytes: int, index_max_bytes: int
 ) -> list[tuple[ClosedSegment, ...]]:
-    """Neighbours that fit into one segment together: by size, by size of their indexes, and by offsets relative to a base."""
+    """Neighbours that fit into one segment together: by size, by size of their indexes, and by
+    offsets relative to a base."""
     made: list[list[ClosedSegment]] = []
     for segment in segments:
         if made and _fits([*made[-1], segment], segment_bytes, index_max_bytes):

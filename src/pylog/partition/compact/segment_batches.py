@@ -17,7 +17,8 @@ from pylog.segment import SegmentReader
 def batches_of(
     directory: PartitionDirectory, base: int, end: int, size_bytes: int, *, closed: bool = True
 ) -> Generator[Sequence[BatchView], None, None]:
-    """The batches, checked, some at a time. The segment ends before the offset ``end``, and at ``size_bytes`` of its file.
+    """The batches, checked, some at a time. The segment ends before the offset ``end``, and at
+    ``size_bytes`` of its file.
 
     A loop that leaves early closes it. ``CorruptRecord``, also if it has fewer offsets;
     ``FileNotFoundError`` if it was deleted.

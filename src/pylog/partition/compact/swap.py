@@ -1,7 +1,8 @@
 """Puts a finished ``.cleaned`` segment in the place of those that it was made of.
 
-Before the partition's lock is taken, its files get the suffix ``.swap``, durably; nothing reads them yet. Under the lock the
-seal gets the name ``<base>.seal.swap``, which decides. ``repair/swaps.py`` does the rest, here or after a crash.
+Before the partition's lock is taken, its files get the suffix ``.swap``, durably; nothing reads
+them yet. Under the lock the seal gets the name ``<base>.seal.swap``, which decides.
+``repair/swaps.py`` does the rest, here or after a crash.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ def swap_in(
     size_bytes: int,
     check_process: Callable[[], None],
 ) -> None:
-    """Replace the segments at ``bases``, which end before ``end``, by one of this size. Durable on return.
+    """Replace the segments at ``bases``, which end before ``end``, by one of this size. Durable on
+    return.
 
-    As in Kafka, the new log gets the file time of the last one: when that was last appended to. Retention counts from it.
-    ``SegmentsChanged`` if others have changed them meanwhile. ``check_process`` raises in a forked child.
+    As in Kafka, the new log gets the file time of the last one: when that was last appended to.
+    Retention counts from it. ``SegmentsChanged`` if others have changed them meanwhile.
+    ``check_process`` raises in a forked child.
     """
     filesystem, base = directory.filesystem, bases[0]
     try:
@@ -63,7 +66,8 @@ def swap_in(
 def _require_unchanged(
     directory: PartitionDirectory, bases: Sequence[int], end: int, size_bytes: int, state: CommitState
 ) -> None:
-    """The segments are those that were read, and what was made of them is there. A recovery removes it."""
+    """The segments are those that were read, and what was made of them is there. A recovery removes
+    it."""
     filesystem, base = directory.filesystem, bases[0]
     segments = directory.segments().up_to(state.active_base)
     at = segments.bases.index(base) if base in segments.bases else 0

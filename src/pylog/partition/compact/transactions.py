@@ -1,4 +1,5 @@
-"""Which transactional batches are aborted, and which markers nothing needs any more. Follows the batches in order.
+"""Which transactional batches are aborted, and which markers nothing needs any more. Follows the
+batches in order.
 
 Kafka's ``CleanedTransactionMetadata``.
 """
@@ -14,7 +15,8 @@ from pylog.index import AbortedTransaction
 
 
 class Judged(NamedTuple):
-    """``is_unneeded``: the batch is of an aborted transaction, or a marker of one that has no batches left.
+    """``is_unneeded``: the batch is of an aborted transaction, or a marker of one that has no
+    batches left.
 
     ``aborted`` is the transaction that the batch, an abort marker, ends.
     """

@@ -1,1 +1,2 @@
-"""What a partition knows of its producers: their sequence numbers, and the snapshots that hold them on disk."""
+"""What a partition knows of its producers: their sequence numbers, and the snapshots that hold them
+on disk."""

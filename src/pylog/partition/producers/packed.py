@@ -1,7 +1,7 @@
 """Producers in the form that a snapshot has them: one after another by rising id, found by halving.
 
-So a partition of a hundred thousand producers opens, and writes its next snapshot, in milliseconds: only what is asked for
-becomes an object, and only what has changed is packed again.
+So a partition of a hundred thousand producers opens, and writes its next snapshot, in milliseconds:
+only what is asked for becomes an object, and only what has changed is packed again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class PackedProducers:
         return PRODUCER_ENTRY.unpack_from(self._data, index * PRODUCER_ENTRY_BYTES) if index >= 0 else None
 
     def merge(self, changed: Sequence[tuple[int, ...]]) -> None:
-        """Take in ``ProducerFields`` by rising id: in the place of those of the same producers, or between the others."""
+        """Take in ``ProducerFields`` by rising id: in the place of those of the same producers, or
+        between the others."""
         if not self.count:
             self._replace(bytearray().join([PRODUCER_ENTRY.pack(*fields) for fields in changed]))
             return

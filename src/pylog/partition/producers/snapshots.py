@@ -1,7 +1,9 @@
-"""Brings producer state up to the end of a partition: the newest good snapshot, then the headers after it.
+"""Brings producer state up to the end of a partition: the newest good snapshot, then the headers
+after it.
 
-Snapshots are written at each roll, and in between (``is_due``), which bounds the headers that opening a partition reads. The
-snapshot at a segment's base is synced with the segments before it; without the others, a replay takes longer.
+Snapshots are written at each roll, and in between (``is_due``), which bounds the headers that
+opening a partition reads. The snapshot at a segment's base is synced with the segments before it;
+without the others, a replay takes longer.
 """
 
 from __future__ import annotations
@@ -33,10 +35,11 @@ _LIMIT_BYTES = 64 << 20  # more than a million producers
 
 
 def fold(states: ProducerStates, header: BatchHeader, position: int, file: ReadableFile) -> AbortedTransaction | None:
-    """Take one batch of the log into the states; the transaction it aborted, if it is an abort marker.
+    """Take one batch of the log into the states; the transaction it aborted, if it is an abort
+    marker.
 
-    A control batch without a marker ends nothing: a transaction stays open, so that read_committed shows none of it. Reading
-    and ``verify`` report it.
+    A control batch without a marker ends nothing: a transaction stays open, so that read_committed
+    shows none of it. Reading and ``verify`` report it.
     """
     if header.producer_id < 0 or not header.is_control:
         states.add(header)
@@ -129,7 +132,8 @@ def read(filesystem: FileSystem, directory: str, offset: int) -> ProducerStates:
 def is_due(states: ProducerStates, size_bytes: int) -> bool:
     """Whether to take a snapshot, ``size_bytes`` after the last one that was taken or tried.
 
-    With many producers it is taken after more batches, so that each batch pays for the bytes of a few producers.
+    With many producers it is taken after more batches, so that each batch pays for the bytes of a
+    few producers.
     """
     batches = states.batches_since_snapshot
     return size_bytes >= INTERVAL_BYTES or (
@@ -142,9 +146,11 @@ def save(filesystem: FileSystem, directory: str, states: ProducerStates, end_off
 
 
 def make_durable(filesystem: FileSystem, directory: str, offset: int) -> None:
-    """Make the snapshot of this offset durable in a new file: after a failed sync, another one proves nothing.
+    """Make the snapshot of this offset durable in a new file: after a failed sync, another one
+    proves nothing.
 
-    For the snapshot that will be all that is left of earlier producers. Nothing happens if none can be read.
+    For the snapshot that will be all that is left of earlier producers. Nothing happens if none can
+    be read.
     """
     states = _read_if_whole(filesystem, directory, offset)
     if states is not None:
@@ -152,11 +158,12 @@ def make_durable(filesystem: FileSystem, directory: str, offset: int) -> None:
 
 
 def unsynced(filesystem: FileSystem, directory: str, segments: Segments, synced_end: int) -> list[int]:
-    """Snapshots that a power failure may have torn, and that a recovery removes: all but those at the bases of segments
-    before ``synced_end``.
+    """Snapshots that a power failure may have torn, and that a recovery removes: all but those at
+    the bases of segments before ``synced_end``.
 
-    Those were synced with the segments before them, or before those were deleted, as may be the one at ``synced_end``. If that
-    may have been taken since, it may even be whole, and an older one: what a removed file left.
+    Those were synced with the segments before them, or before those were deleted, as may be the one
+    at ``synced_end``. If that may have been taken since, it may even be whole, and an older one:
+    what a removed file left.
     """
     keep = {base for base in segments.bases if base < synced_end}
     if not keep and is_whole(filesystem, directory, synced_end):
@@ -182,6 +189,7 @@ def remove(filesystem: FileSystem, directory: str, offsets: Iterable[int]) -> No
 
 
 def remove_unfinished(filesystem: FileSystem, directory: str, names: Iterable[str]) -> None:
-    """Remove, of these names, the snapshots that writers began and did not finish. The caller holds the lock."""
+    """Remove, of these names, the snapshots that writers began and did not finish. The caller holds
+    the lock."""
     for name in filter(is_unfinished_snapshot, names):
         filesystem.remove(f"{directory}/{name}")

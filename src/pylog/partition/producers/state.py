@@ -1,8 +1,9 @@
-"""What is known of each producer: its epoch, its last batches, its open transaction. A pure fold over batch headers.
+"""What is known of each producer: its epoch, its last batches, its open transaction. A pure fold
+over batch headers.
 
-Rules of acceptance: Kafka's ``ProducerAppendInfo``; of named producers (``is_named``), any sequence after
-the last one is accepted, and they are never forgotten. The snapshot file keeps the last batch of each
-producer, as Kafka's does; the four before it are remembered only in memory.
+Rules of acceptance: Kafka's ``ProducerAppendInfo``; of named producers (``is_named``), any sequence
+after the last one is accepted, and they are never forgotten. The snapshot file keeps the last batch
+of each producer, as Kafka's does; the four before it are remembered only in memory.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _SNAPSHOT_COUNT = Struct(">i")
 
 
 def is_named(producer_id: int) -> bool:
-    """Whether the producer has a name. Its sequences are its application's: they rise, with gaps."""
+    """Whether the producer has a name. Its sequences are its application's: they rise, with
+    gaps."""
     return producer_id >= FIRST_NAMED_ID
 
 
@@ -57,7 +59,8 @@ class ProducerEntry:
         self.transaction_start = transaction_start
 
     def next_sequence(self) -> int | None:
-        """The sequence that must come next; None if any may, since nothing is known of an earlier one."""
+        """The sequence that must come next; None if any may, since nothing is known of an earlier
+        one."""
         return None if self.last_sequence < 0 else (self.last_sequence + 1) & MAX_SEQUENCE
 
     @classmethod
@@ -124,7 +127,8 @@ class ProducerStates:
         return entry
 
     def duplicate_of(self, header: BatchHeader) -> BatchTrace | None:
-        """The earlier appearance of this batch among the producer's last five; None if it is the producer's next.
+        """The earlier appearance of this batch among the producer's last five; None if it is the
+        producer's next.
 
         Any other batch is refused: ``ProducerFenced`` or ``OutOfOrderSequence``.
         """
@@ -224,16 +228,19 @@ class ProducerStates:
         return [(id_, entry.epoch, start) for id_, entry in entries if (start := entry.transaction_start) is not None]
 
     def expire(self, before_ms: int, before_offset: int) -> None:
-        """Forget producers of the snapshot without an open transaction whose last batch is older than both.
+        """Forget producers of the snapshot without an open transaction whose last batch is older
+        than both.
 
-        Records that are sent now may be of any time, yesterday's flights for example. So the offset counts, too.
+        Records that are sent now may be of any time, yesterday's flights for example. So the offset
+        counts, too.
         """
         self._packed.expire(before_ms, before_offset)
 
     def _forget_some(self) -> None:
         """Forget the longest idle tenth of very many producers, which bounds memory and snapshots.
 
-        Those with an open transaction and named ones are kept. Acts once in ``_FORGOTTEN_AT_ONCE`` producers.
+        Those with an open transaction and named ones are kept. Acts once in ``_FORGOTTEN_AT_ONCE``
+        producers.
         """
         count = len(self)
         if count <= PRODUCERS_MAX or count % _FORGOTTEN_AT_ONCE:

@@ -1,1 +1,2 @@
-"""Reading one partition without its lock. Nothing here writes, and nothing here imports a part that writes."""
+"""Reading one partition without its lock. Nothing here writes, and nothing here imports a part that
+writes."""

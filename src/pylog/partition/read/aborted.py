@@ -1,10 +1,12 @@
-"""The aborted transactions of a partition, for ``read_committed``: by the indexes of its segments, or by the markers.
+"""The aborted transactions of a partition, for ``read_committed``: by the indexes of its segments,
+or by the markers.
 
-The seal of a closed segment records what its index must be. If it is another one, or lost, this reader makes the
-entries again from the batches; the next recovery repairs the file.
+The seal of a closed segment records what its index must be. If it is another one, or lost, this
+reader makes the entries again from the batches; the next recovery repairs the file.
 
-Transaction indexes are synced when their segment is closed. So after a power failure entries may be missing although the
-markers are there. The next writer makes them again; a reader that comes before it, or that may not write, reads the markers.
+Transaction indexes are synced when their segment is closed. So after a power failure entries may be
+missing although the markers are there. The next writer makes them again; a reader that comes before
+it, or that may not write, reads the markers.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ class AbortedTransactions:
             )
         except own(FileNotFoundError):
             if base in self._checked:
-                # A log is removed before its index: without this look, a removed index would say "no aborts".
+                # A log is removed before its index: without this look, a removed index would say
+                # "no aborts".
                 directory.filesystem.size(directory.file_path(base, LOG))
                 if base in self._indexed:  # it was lost since
                     self._check(base, segments)
@@ -93,7 +96,8 @@ class AbortedTransactions:
         return (each for each in self._remade.get(base, ()) if each.last_offset >= offset)
 
     def _check(self, base: int, segments: Segments) -> None:
-        """Compare the index with the seal, if that records it, and make the entries again if they differ."""
+        """Compare the index with the seal, if that records it, and make the entries again if they
+        differ."""
         digest = differing_digest(self._directory, base)
         if digest is not None:
             self._remade[base] = aborted_again(self._directory, segments, base, digest)
@@ -122,9 +126,11 @@ def differing_digest(directory: PartitionDirectory, base: int) -> AbortedDigest 
 def aborted_again(
     directory: PartitionDirectory, segments: Segments, base: int, digest: AbortedDigest
 ) -> list[AbortedTransaction]:
-    """The entries of a closed segment's transaction index, by its batches. ``CorruptSegment`` if the seal records others.
+    """The entries of a closed segment's transaction index, by its batches. ``CorruptSegment`` if
+    the seal records others.
 
-    A compacted segment may have fewer: compaction has dropped all records of the other transactions, not the markers.
+    A compacted segment may have fewer: compaction has dropped all records of the other
+    transactions, not the markers.
     """
     producers = snapshots.load(directory.filesystem, directory.path, segments, base, now_ms=0)
     found = [aborted for _, aborted in folded(directory, producers, base) if aborted is not None]
@@ -146,7 +152,8 @@ def is_assessed(directory: PartitionDirectory, state: CommitState) -> bool:
 def aborted_by_markers(
     directory: PartitionDirectory, segments: Segments, state: CommitState
 ) -> list[AbortedTransaction]:
-    """Those whose markers are in segments that the next writer indexes again, in the order of the markers."""
+    """Those whose markers are in segments that the next writer indexes again, in the order of the
+    markers."""
     found: list[AbortedTransaction] = []
     bases = [
         base

@@ -1,11 +1,13 @@
 """What a partition directory contains if no valid commit slot records it. Reads only.
 
-Used for a directory of another boot (power may have failed), a copy, one of Kafka's, or one that has lost its slots. The
-writer acts on the answer (cuts, rebuilds, publishes); a reader without write permission uses it as its view.
+Used for a directory of another boot (power may have failed), a copy, one of Kafka's, or one that
+has lost its slots. The writer acts on the answer (cuts, rebuilds, publishes); a reader without
+write permission uses it as its view.
 
-The rule (docs/guarantees.md): batches are kept up to the first that is not whole, valid and continuing. Below the durable
-end that is damage and raises. If the durable end is unknown (``known_durable=False``), whole batches *after* the bad place
-mean damage too, since nothing follows a torn tail.
+The rule (docs/guarantees.md): batches are kept up to the first that is not whole, valid and
+continuing. Below the durable end that is damage and raises. If the durable end is unknown
+(``known_durable=False``), whole batches *after* the bad place mean damage too, since nothing
+follows a torn tail.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from pylog.segment.naming import LOG, SEAL
 
 
 class Assessment(NamedTuple):
-    """Where the log ends, and what is after that end. ``last_position``: the last segment's last batch, or -1."""
+    """Where the log ends, and what is after that end. ``last_position``: the last segment's last
+    batch, or -1."""
 
     active_base: int
     written_end: int
@@ -35,11 +38,13 @@ class Assessment(NamedTuple):
 def assess(
     directory: PartitionDirectory, segments: Segments, *, start: int, durable_offset: int, known_durable: bool
 ) -> Assessment:
-    """Check every batch from the segment of ``durable_offset`` on. Raises ``CorruptSegment`` for damage, per the rule.
+    """Check every batch from the segment of ``durable_offset`` on. Raises ``CorruptSegment`` for
+    damage, per the rule.
 
     Without a segment the log is empty at ``start``, unless it was durable further.
 
-    A segment whose seal allows gaps was compacted, so it was durable. If it is the last, the active one is still to come.
+    A segment whose seal allows gaps was compacted, so it was durable. If it is the last, the active
+    one is still to come.
     """
     filesystem = directory.filesystem
     if not segments.bases:

@@ -8,9 +8,11 @@ from pylog.codec.batch import BatchView
 
 
 class Cursor(NamedTuple):
-    """Where to read next. ``base`` and ``position`` are the place in the file, -1 if the offset must be looked up.
+    """Where to read next. ``base`` and ``position`` are the place in the file, -1 if the offset
+    must be looked up.
 
-    The position counts only in the file that was open as ``file_number``: compaction may replace it by another.
+    The position counts only in the file that was open as ``file_number``: compaction may replace it
+    by another.
     """
 
     offset: int
@@ -20,7 +22,8 @@ class Cursor(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Batches with records for the application, where to continue, and the visible end at that time.
+    """Batches with records for the application, where to continue, and the visible end at that
+    time.
 
     ``token`` is the partition's change token from before the read, None if it is unknown. For
     ``read_committed`` more may become readable while it stays the same, if ``is_blocked``.

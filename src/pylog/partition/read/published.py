@@ -1,7 +1,8 @@
 """What is published of a partition, for readers: they take no lock and change nothing.
 
-Valid commit slots of this boot record it. Otherwise (another boot, lost slots, a Kafka directory) the partition's writer
-recovers, if there is one; or the segments are assessed without changing them, and the result is kept until they change.
+Valid commit slots of this boot record it. Otherwise (another boot, lost slots, a Kafka directory)
+the partition's writer recovers, if there is one; or the segments are assessed without changing
+them, and the result is kept until they change.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class PublishedView:
     def __init__(
         self, directory: PartitionDirectory, *, log_start: int, recover: Callable[[], CommitState] | None = None
     ) -> None:
-        """In a directory of Kafka's, which has no slots, closed segments are trusted until they are read.
+        """In a directory of Kafka's, which has no slots, closed segments are trusted until they are
+        read.
 
         ``recover`` returns what is published after a repair. Without it the segments are assessed.
         """
@@ -68,13 +70,15 @@ class PublishedView:
         self._tail: list[_KafkaTail] = []
 
     def current(self) -> CommitState:
-        """What is visible. ``CorruptSegment`` for damage that assessment may not skip, ``Closed`` after ``close``."""
+        """What is visible. ``CorruptSegment`` for damage that assessment may not skip, ``Closed``
+        after ``close``."""
         slots = self._slots
         state = None if slots is None else slots.read()
         return state if state is not None and state.boot == self._boot else self._current()
 
     def current_with_token(self) -> tuple[CommitState, object]:
-        """What is visible, and the ``token`` of that moment: by one read, if the slots are valid."""
+        """What is visible, and the ``token`` of that moment: by one read, if the slots are
+        valid."""
         slots = self._slots
         if slots is not None:
             raw, state = slots.look()
@@ -97,7 +101,8 @@ class PublishedView:
         return self._assess(state) if self._recover is None else self._recover()
 
     def token(self) -> object:
-        """A value that differs whenever something was published since. Costs one read of 384 bytes."""
+        """A value that differs whenever something was published since. Costs one read of 384
+        bytes."""
         slots = self._slots
         if slots is None:
             self.check_open()
@@ -112,7 +117,8 @@ class PublishedView:
             return last, -1
 
     def let_go(self) -> None:
-        """Close the slots when the last thread that reads them is done. The next call opens the file again."""
+        """Close the slots when the last thread that reads them is done. The next call opens the
+        file again."""
         self._slots = None
 
     def close(self) -> None:
@@ -126,7 +132,8 @@ class PublishedView:
             raise self.closed()
 
     def closed(self) -> Closed:
-        """The error after ``close``. If the topic is gone, which is why it was closed, raises that."""
+        """The error after ``close``. If the topic is gone, which is why it was closed, raises
+        that."""
         self._directory.check_topic()
         return Closed(f"{self._path} has been closed", path=self._path)
 
@@ -213,7 +220,8 @@ class PublishedView:
         return found, snapshots.load(directory.filesystem, self._path, kept, found.log_end_offset, now_ms=0)
 
     def _kafka_end(self, segments: Segments) -> tuple[Assessment, int | None]:
-        """Where a directory of Kafka's ends, and its first open offset. Its last segment is read once, then what is added."""
+        """Where a directory of Kafka's ends, and its first open offset. Its last segment is read
+        once, then what is added."""
         tail: _KafkaTail | None = None
         with suppress(IndexError):  # unknown, or another thread is using it
             before = self._tail.pop()
@@ -229,11 +237,12 @@ class PublishedView:
 
 
 class _KafkaTail(NamedTuple):
-    """The assessment of a Kafka directory, so that only what is new must be read: without slots, readers look often.
+    """The assessment of a Kafka directory, so that only what is new must be read: without slots,
+    readers look often.
 
-    Kafka appends to the last segment; a follower may also cut it and continue. So the assessment counts only while its last
-    batch is unchanged. ``last_header`` has the bytes of that batch's header. ``grown`` changes ``producers``, so one thread
-    takes the tail from all others.
+    Kafka appends to the last segment; a follower may also cut it and continue. So the assessment
+    counts only while its last batch is unchanged. ``last_header`` has the bytes of that batch's
+    header. ``grown`` changes ``producers``, so one thread takes the tail from all others.
     """
 
     found: Assessment

@@ -1,8 +1,8 @@
 """Reads one partition: lock-free, without write permission, up to the visible end.
 
-Keeps a snapshot of the segment list and a few open segments, and takes a new one when the published version of the list
-changes. A file that vanishes was deleted: the list is read again, and the answer is records or ``OffsetOutOfRange``, never an
-``OSError``.
+Keeps a snapshot of the segment list and a few open segments, and takes a new one when the published
+version of the list changes. A file that vanishes was deleted: the list is read again, and the
+answer is records or ``OffsetOutOfRange``, never an ``OSError``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PartitionReader:
         self.published = published
         self._decided = Undecided(0, aborted, False)
         self._tail = None if ask_outcome is None else Tail(self, published, ask_outcome)
-        # Threads share this object: each is replaced whole, and files close when the last user drops them.
+        # Threads share this object: each is replaced whole; files close with their last user.
         self._listed: tuple[tuple[int, int], Segments] | None = None
         self._seen = directory  # as the listed segments are to be opened: compaction may be replacing some
         self._kept_for = (-1, -1)  # the active segment and version of the list that the next two belong to
@@ -95,7 +95,7 @@ class PartitionReader:
         return segments
 
     def _keep_for(self, wanted: tuple[int, int]) -> None:
-        """Close segments opened before the list changed: some may be deleted, or replaced by a copy."""
+        """Close segments opened before the list changed: some may be deleted or replaced."""
         if self._kept_for != wanted:
             self._open, self._aborted, self._kept_for = {}, AbortedTransactions(self._directory), wanted
 
@@ -104,7 +104,7 @@ class PartitionReader:
         return self._reread(self._segment_infos)
 
     def _reread(self, look: Callable[[], T]) -> T:
-        """Call ``look``, again with a new list of segments if what it looked for was deleted or replaced meanwhile."""
+        """Call ``look``, again with a new list if what it looked for was deleted or replaced."""
         for number in range(_REREADS_MAX):
             version = self.published.current().segments_version
             try:
@@ -128,7 +128,7 @@ class PartitionReader:
         return tuple(found)
 
     def cuts(self, start: int, end: int, piece_bytes: int) -> list[int]:
-        """Offsets that cut the range into pieces of about ``piece_bytes``, by the indexes. See ``split_points.py``."""
+        """Offsets that cut the range into pieces of this size: see ``split_points.py``."""
         return list(cuts(*self._indexed(start), start, end, piece_bytes))
 
     def first_cut(self, start: int, end: int, piece_bytes: int) -> int:
@@ -136,7 +136,7 @@ class PartitionReader:
         return next(cuts(*self._indexed(start), start, end, piece_bytes), end)
 
     def size_bytes(self, start: int, end: int, enough: int | None = None) -> int:
-        """About how many bytes of segments contain this range, by the indexes. ``enough``: stop counting there."""
+        """About how many bytes contain this range. ``enough``: stop counting there."""
         return size_bytes(*self._indexed(start), start, end, enough)
 
     def _indexed(self, start: int) -> tuple[PartitionDirectory, Segments, CommitState]:
@@ -145,7 +145,7 @@ class PartitionReader:
         return self._seen, segments, state
 
     def _segments_since(self, state: CommitState, offset: int) -> Segments:
-        """Segments that may contain the offset or later ones. The directory is not listed if that is only the active one."""
+        """Segments that may contain the offset or later ones, without listing if it is the last."""
         if offset < state.active_base:
             return self.segments(state)
         self._keep_for((state.active_base, state.segments_version))
@@ -156,10 +156,11 @@ class PartitionReader:
     def fetch(
         self, cursor: Cursor, *, max_bytes: int, isolation_level: str, visibility: str, quiet_token: object = None
     ) -> Fetched:
-        """The next batches at ``cursor.offset``, about ``max_bytes`` of them; none at the visible end.
+        """The next batches at ``cursor.offset``, about ``max_bytes``; none at the visible end.
 
-        None either, without a read, while the change token is the ``quiet_token``.
-        The first batch may begin before the offset. ``OffsetOutOfRange``; ``CorruptSegment`` for damage at the offset.
+        None either, without a read, while the change token is the ``quiet_token``. The first batch
+        may begin before the offset. ``OffsetOutOfRange``; ``CorruptSegment`` for damage at the
+        offset.
         """
         is_reopened = False
         for _ in range(_REREADS_MAX):
@@ -201,14 +202,14 @@ class PartitionReader:
         )  # fmt: skip
 
     def batches(self, start: int, end: int, isolation_level: str = READ_UNCOMMITTED) -> Iterator[BatchView]:
-        """The batches that hold offsets from ``start`` to ``end``, up to the visible end if that comes first."""
+        """The batches that hold offsets from ``start`` to ``end``, at most to the visible end."""
         for fetched in self.fetches(start, end, isolation_level=isolation_level):
             yield from fetched.batches
 
     def fetches(
         self, start: int | Cursor, end: int, *, max_bytes: int = FETCH_BYTES, isolation_level: str = READ_UNCOMMITTED
     ) -> Iterator[Fetched]:
-        """The same in the pieces that are read. A piece may be empty, if its batches have no records left."""
+        """The same in the pieces that are read. One may be empty, without records left."""
         cursor = start if isinstance(start, Cursor) else Cursor(start)
         while cursor.offset < end:
             fetched = self.fetch(cursor, max_bytes=max_bytes, isolation_level=isolation_level, visibility=WRITTEN)
@@ -218,7 +219,7 @@ class PartitionReader:
             cursor = fetched.cursor
 
     def after_damage(self, damage: CorruptSegment, offset: int) -> Cursor:
-        """Where whole batches continue after ``damage`` that was met at ``offset``; at the latest the next segment."""
+        """Where whole batches continue after ``damage`` at ``offset``: at most the next segment."""
         state = self.published.current()
         segments = self.segments(state)
         path = damage.facts.get("path", "")
@@ -260,9 +261,10 @@ class PartitionReader:
     ) -> tuple[list[BatchView], Cursor]:
         """Checked batches at the cursor, from its segment or the first later one that has any.
 
-        ``is_reopened``: damage was met there. In Kafka's segments neither checksum nor seal covers a base offset, and the
-        offset may be one that a damaged batch led to. So the search begins at the start of the segment that the cursor was
-        in: it meets the damage again, and no index leads it over batches that were not read.
+        ``is_reopened``: damage was met there. In Kafka's segments neither checksum nor seal covers
+        a base offset, and the offset may be one that a damaged batch led to. So the search begins
+        at the start of the segment that the cursor was in: it meets the damage again, and no index
+        leads it over batches that were not read.
         """
         offset = cursor.offset
         since = cursor.base if is_reopened and self._directory.is_kafka and cursor.base >= 0 else offset
@@ -303,14 +305,15 @@ class PartitionReader:
         return [], cursor
 
     def _first_at(self, segments: Segments, offset: int) -> int | None:
-        """The segment that contains the offset. Only Kafka's may begin later; ours did not when the state was published."""
+        """The segment that contains the offset. Only Kafka's first one may begin later."""
         base = segments.floor_or_first(offset)
         if base is not None and base > offset and not self._directory.is_kafka:
             raise self._missing(base, 0, offset, base)
         return base
 
     def _leave(self, cursor: Cursor, state: CommitState) -> None:
-        """Close the segment that was read to its end. In Kafka's, batches that are left have other offsets than they should."""
+        """Close the segment that was read to its end. In Kafka's, batches that are left have other
+        offsets than they should."""
         key = (cursor.base, True, state.segments_version)
         segment = self._open.get(key)
         if segment is not None and segment.number == cursor.file_number and not segment.dense:
@@ -353,7 +356,7 @@ class PartitionReader:
         return end
 
     def undecided(self, visibility: str = WRITTEN, state: CommitState | None = None) -> Undecided:
-        """What ``read_committed`` may read after the last stable offset (of ``state``, default: now)."""
+        """What ``read_committed`` may read after the last stable offset of ``state``, or now."""
 
         def look() -> Undecided:
             now = state or self.published.current()
@@ -369,7 +372,7 @@ class PartitionReader:
         return self._reread(lambda: tail.scanned(self.published.current()).all())
 
     def aborted_since(self, offset: int) -> Generator[AbortedTransaction, None, None]:
-        """The aborted transactions that may reach ``offset``, in the order of their markers; last those that have none."""
+        """The aborted transactions that may reach ``offset``, in order; last those without one."""
         state = self.published.current()
         segments = self.segments(state)  # first: a new list drops what is known of the old one
         with closing(self._aborted.since(offset, state, segments)) as transactions:
@@ -385,13 +388,13 @@ class PartitionReader:
             return aborted_among(batches, chain(transactions, unmarked))
 
     def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """The first record whose timestamp is at or after ``timestamp_ms``; None if there is none."""
+        """The first record whose timestamp is at or after ``timestamp_ms``, or None."""
         return self._reread(lambda: Times(self).first_since(timestamp_ms))
 
     def spans_of_times(self, start: int, end: int, first_ms: int, last_ms: int) -> list[tuple[int, int]]:
-        """Rising spans between ``start`` and ``end`` that contain every record of these times. See ``times.py``."""
+        """Rising spans of offsets that contain every record of these times: see ``times.py``."""
         return Times(self).spans(start, end, first_ms, last_ms)
 
     def close(self) -> None:
-        """Drop the files and their list, until they are needed again. A thread that is reading finishes first."""
+        """Drop the files and their list, until they are needed again. A read under way ends."""
         self._listed, self._open = None, {}

@@ -1,7 +1,8 @@
-"""Where a segment can be read again after damage: for readers that skip it, and for the check of a whole log.
+"""Where a segment can be read again after damage: for readers that skip it, and for the check of a
+whole log.
 
-A seal records every batch. Without one the next whole batch is searched. Its checksum does not cover its offsets, so it
-counts if the header after it continues it, or is not a valid header.
+A seal records every batch. Without one the next whole batch is searched. Its checksum does not
+cover its offsets, so it counts if the header after it continues it, or is not a valid header.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from pylog.storage import ReadableFile
 def next_whole(
     segment: SegmentReader, file: ReadableFile, damage: CorruptSegment, offset: int, end: int, end_offset: int
 ) -> tuple[int, int] | None:
-    """Position and base offset of the first batch after ``damage`` that is whole and reaches ``offset``; None without one.
+    """Position and base offset of the first batch after ``damage`` that is whole and reaches
+    ``offset``; None without one.
 
-    ``end`` is where the segment's published part ends, ``end_offset`` the offset there. Each step is further than the last.
+    ``end`` is where the segment's published part ends, ``end_offset`` the offset there. Each step
+    is further than the last.
     """
     at: int = damage.facts["position"]
     known = damage.facts.get("next_position")
@@ -66,11 +69,13 @@ def resume_after(
     least_offset: int,
     continues: Callable[[BatchHeader, BatchHeader], bool] | None = None,
 ) -> tuple[int, int | None]:
-    """Where batches continue after damage at ``position``, and at which offset; ``end`` and None if nowhere.
+    """Where batches continue after damage at ``position``, and at which offset; ``end`` and None if
+    nowhere.
 
-    That is where the length of the damaged batch leads, if that is right: if ``continues(its header, the next header)``, by
-    default if the next one's offset is at least ``least_offset``. Else the next whole batch is looked for.
-    ``CorruptSegment`` if too much looks like batches and is none.
+    That is where the length of the damaged batch leads, if that is right: if ``continues(its
+    header, the next header)``, by default if the next one's offset is at least ``least_offset``.
+    Else the next whole batch is looked for. ``CorruptSegment`` if too much looks like batches and
+    is none.
     """
     header = _header(file, position, end)
     following = None if header is None else _header(file, position + header.size_bytes, end)

@@ -1,7 +1,7 @@
 """Where a range of offsets can be cut into pieces of about as many bytes, by the indexes alone.
 
-A cut is the offset after an indexed batch, or a segment's first one, so that no batch is read twice. With a sparse or missing
-index, pieces are larger.
+A cut is the offset after an indexed batch, or a segment's first one, so that no batch is read
+twice. With a sparse or missing index, pieces are larger.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pylog.segment.naming import LOG, OFFSET_INDEX
 def cuts(
     directory: PartitionDirectory, segments: Segments, state: CommitState, start: int, end: int, piece_bytes: int
 ) -> Iterator[int]:
-    """Offsets between ``start`` and ``end``, rising, with about ``piece_bytes`` of segments between one and the next.
+    """Offsets between ``start`` and ``end``, rising, with about ``piece_bytes`` of segments between
+    one and the next.
 
     Each costs the segments and index entries up to it, none after it.
     """

@@ -22,8 +22,9 @@ logger = logging.getLogger("pylog.partition")
 def sync_as_reader(directory: PartitionDirectory, state: CommitState) -> bool:
     """Sync all that the segments contain after the durable end of ``state``. Publishes nothing.
 
-    False if that proves nothing: a sync of a segment has failed, now or before, and its bytes may be
-    in the page cache only. Then a writer must copy it. A mark of an earlier boot says nothing of this page cache.
+    False if that proves nothing: a sync of a segment has failed, now or before, and its bytes may
+    be in the page cache only. Then a writer must copy it. A mark of an earlier boot says nothing of
+    this page cache.
     """
     filesystem = directory.filesystem
     segments = directory.segments()

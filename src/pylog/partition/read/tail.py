@@ -1,4 +1,5 @@
-"""The records after the last stable offset, for ``read_committed``: scanned once, asked about at each look.
+"""The records after the last stable offset, for ``read_committed``: scanned once, asked about at
+each look.
 
 The order of a look is part of what makes its answer right: first the batches, then how each
 transaction without a marker ended, then the markers again. See ``transaction/outcomes.py``.
@@ -33,7 +34,8 @@ class Source(Protocol):
 
 
 class Tail:
-    """The transactions without a marker in one partition. Threads share it: what is kept is replaced whole."""
+    """The transactions without a marker in one partition. Threads share it: what is kept is
+    replaced whole."""
 
     def __init__(self, source: Source, published: Published, ask: AskOutcome) -> None:
         self._source = source
@@ -44,8 +46,9 @@ class Tail:
     def look(self, state: CommitState, visibility: str, offset: int | None = None) -> Undecided:
         """What may be read after the last stable offset of ``state``.
 
-        Raises what the question about a transaction raises: ``CorruptSegment`` if the table is damaged. And what a
-        scan met, if ``offset`` is inside of damage, which may hide transactions.
+        Raises what the question about a transaction raises: ``CorruptSegment`` if the table is
+        damaged. And what a scan met, if ``offset`` is inside of damage, which may hide
+        transactions.
         """
         end = visible_end(state, READ_UNCOMMITTED, visibility)
         if end <= state.last_stable_offset:
@@ -61,7 +64,8 @@ class Tail:
         return undecided._replace(end=max(undecided.end, state.last_stable_offset))  # its first records may be deleted
 
     def scanned(self, state: CommitState) -> OpenTransactions:
-        """The open transactions at the end of the log. Only what is new since the last call is read."""
+        """The open transactions at the end of the log. Only what is new since the last call is
+        read."""
         known = self._kept
         if (
             known is None
@@ -74,7 +78,8 @@ class Tail:
         return known
 
     def _scanned(self, known: OpenTransactions, state: CommitState) -> OpenTransactions:
-        """``known``, with what follows up to the log's end. Damage is skipped: a reader meets it where it is.
+        """``known``, with what follows up to the log's end. Damage is skipped: a reader meets it
+        where it is.
 
         ``FileNotFoundError`` if the files have changed meanwhile: take the state again.
         """

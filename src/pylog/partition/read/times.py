@@ -35,11 +35,13 @@ class Times:
         self._reader = reader
 
     def first_since(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """The first record whose timestamp is at or after ``timestamp_ms``; None if there is none."""
+        """The first record whose timestamp is at or after ``timestamp_ms``; None if there is
+        none."""
         state = self._reader.published.current()
         found = self._first_in(self._reader.segments(state), state, timestamp_ms)
         if self._reader.published.current().segments_version != state.segments_version:
-            # A log may have met the seal of the one that replaced it: batches seem damaged, and are skipped.
+            # A log may have met the seal of the one that replaced it: batches seem damaged, and are
+            # skipped.
             raise FileNotFoundError(f"segments of {self._reader.topic_partition} were replaced during a lookup by time")
         return found
 

@@ -1,4 +1,5 @@
-"""What ``read_committed`` may see after the last stable offset: of transactions that have no marker yet.
+"""What ``read_committed`` may see after the last stable offset: of transactions that have no marker
+yet.
 
 A transaction is decided before its markers are written, and a dead owner never writes them. So a
 reader asks how each of them ended, and stops only at the first one that is still under way.
@@ -117,8 +118,8 @@ class OpenTransactions:
     def without_committed(self, undecided: Undecided) -> Undecided:
         """Without those that a commit marker has ended since they were asked for.
 
-        The table forgets a commit after its markers. So "no record of a commit" counts only if the marker, looked
-        for after the question, is no commit either.
+        The table forgets a commit after its markers. So "no record of a commit" counts only if the
+        marker, looked for after the question, is no commit either.
         """
         aborted = tuple(each for each in undecided.aborted if each.first_offset not in self._committed)
         open_offsets = {found.first_offset for found in self._found.values()}

@@ -1,8 +1,9 @@
 """What a reader may see: pure rules over offsets and aborted transactions.
 
-``read_uncommitted`` sees all that is visible; ``read_committed`` nothing at or after the last stable offset, and nothing of
-an aborted transaction. With ``visibility="written"`` what is published is visible, with "durable" only what is also on the
-disk. Control batches contain no records for applications.
+``read_uncommitted`` sees all that is visible; ``read_committed`` nothing at or after the last
+stable offset, and nothing of an aborted transaction. With ``visibility="written"`` what is
+published is visible, with "durable" only what is also on the disk. Control batches contain no
+records for applications.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def out_of_range(partition: TopicPartition, offset: int, state: CommitState) -> 
 def aborted_among(batches: list[BatchView], transactions: Iterable[AbortedTransaction]) -> set[int]:
     """The base offsets of the batches that belong to an aborted transaction.
 
-    ``transactions`` come in the order of their markers; no more of them are taken than it needs to know of every batch.
+    ``transactions`` come in the order of their markers; no more of them are taken than it needs to
+    know of every batch.
     """
     asked: dict[int, list[int]] = {}
     for view in batches:
@@ -73,12 +75,14 @@ def aborted_among(batches: list[BatchView], transactions: Iterable[AbortedTransa
 
 
 def _decides_all(transaction: AbortedTransaction, offset: int) -> bool:
-    """Whether all later transactions began after ``offset``: Kafka's ``TransactionIndex`` stops there, too."""
+    """Whether all later transactions began after ``offset``: Kafka's ``TransactionIndex`` stops
+    there, too."""
     return transaction.last_stable_offset > offset
 
 
 def readable(batches: list[BatchView], end: int, aborted: Collection[int]) -> list[BatchView]:
-    """The batches below ``end`` that hold records for an application; ``aborted`` are the base offsets of those to drop."""
+    """The batches below ``end`` that hold records for an application; ``aborted`` are the base
+    offsets of those to drop."""
     return [
         view
         for view in batches

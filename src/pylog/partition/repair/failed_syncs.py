@@ -1,8 +1,9 @@
-"""Which segments must not be synced again, because a sync of them has failed. Every process that syncs checks this.
+"""Which segments must not be synced again, because a sync of them has failed. Every process that
+syncs checks this.
 
-The system reports a failed write-back once to each open file, so a file that another process opens afterwards syncs
-without an error, and without the bytes that were lost. A marker file tells that process. It needs no sync: after a power
-failure nothing of the page cache is left.
+The system reports a failed write-back once to each open file, so a file that another process opens
+afterwards syncs without an error, and without the bytes that were lost. A marker file tells that
+process. It needs no sync: after a power failure nothing of the page cache is left.
 
 Source: Linux, "Reporting writeback errors" (Documentation/filesystems/vfs.rst).
 """
@@ -31,8 +32,8 @@ class FailedSyncs:
     def try_to_sync(self, file: AppendableFile, base: int) -> StorageError | None:
         """Sync a file of the segment. If the system refuses, mark the segment and return the error.
 
-        It is marked, too, if a signal handler raises before that. An error before the sync (no descriptor was left) is
-        raised: no sync has failed.
+        It is marked, too, if a signal handler raises before that. An error before the sync (no
+        descriptor was left) is raised: no sync has failed.
         """
         try:
             try:

@@ -1,8 +1,10 @@
-"""Acts on an assessment: cuts what is not whole, makes indexes and producer state again, and syncs what is kept.
+"""Acts on an assessment: cuts what is not whole, makes indexes and producer state again, and syncs
+what is kept.
 
-For a directory whose slots are lost, torn, wrong or of another boot. The caller holds the partition's lock and publishes
-the state returned. After a crash or an error the assessment is the same, and no writer continues from the slots: the next one
-recovers again and finishes what was left.
+For a directory whose slots are lost, torn, wrong or of another boot. The caller holds the
+partition's lock and publishes the state returned. After a crash or an error the assessment is the
+same, and no writer continues from the slots: the next one recovers again and finishes what was
+left.
 """
 
 from __future__ import annotations
@@ -38,11 +40,13 @@ logger = logging.getLogger("pylog.partition")
 def recover(
     grant: Grant, slots: CommitState | None, failed_syncs: FailedSyncs
 ) -> tuple[SegmentWriter, ProducerStates, CommitState]:
-    """Returns the open active segment, the producers at its end, and the state to publish, with the old sequence.
+    """Returns the open active segment, the producers at its end, and the state to publish, with the
+    old sequence.
 
-    ``slots`` is the last valid state, of whatever boot: its durable end always holds. Syncs that fail here are recorded in
-    ``failed_syncs``. Before the first change, slots of this boot are published as those of an unfinished recovery.
-    ``CorruptSegment`` for damage that may not be cut (see ``assessment.py``); then nothing was changed.
+    ``slots`` is the last valid state, of whatever boot: its durable end always holds. Syncs that
+    fail here are recorded in ``failed_syncs``. Before the first change, slots of this boot are
+    published as those of an unfinished recovery. ``CorruptSegment`` for damage that may not be cut
+    (see ``assessment.py``); then nothing was changed.
     """
     directory = grant.directory
     if swaps.are_under_way(directory.names()):
@@ -139,11 +143,12 @@ def _lower_cleaned(directory: PartitionDirectory, end: int) -> None:
 
 
 def _epochs(directory: PartitionDirectory, slots: CommitState | None, kept: Segments, end: int) -> LeaderEpochs:
-    """The leader epochs up to the end, and a new, durable one from there if slots show that power may have failed.
+    """The leader epochs up to the end, and a new, durable one from there if slots show that power
+    may have failed.
 
-    Lost records after the end may have been read, and their offsets committed. Other records will get these offsets, with
-    another epoch (as in Kafka since KIP-320). If slots were removed by hand, nothing shows a loss, and another process may
-    append with those it has open.
+    Lost records after the end may have been read, and their offsets committed. Other records will
+    get these offsets, with another epoch (as in Kafka since KIP-320). If slots were removed by
+    hand, nothing shows a loss, and another process may append with those it has open.
     """
     try:
         epochs = LeaderEpochs.load(directory.filesystem, directory.path)
@@ -165,7 +170,8 @@ def _epochs(directory: PartitionDirectory, slots: CommitState | None, kept: Segm
 
 
 def _is_unused(directory: PartitionDirectory, segments: Segments, start: EpochStart, end: int) -> bool:
-    """Whether the batch at the start of this epoch is of an earlier one. Batches decide, not the file.
+    """Whether the batch at the start of this epoch is of an earlier one. Batches decide, not the
+    file.
 
     Then a recovery that was cut short began it, and the next writer did not know.
     """
@@ -198,12 +204,14 @@ def epochs_of(directory: PartitionDirectory, segments: Segments) -> LeaderEpochs
 
 
 def _bases_to_rebuild(kept: Segments, durable: int) -> list[int]:
-    """Segments that were assessed, or whose indexes may not be on the disk. The active one is the last."""
+    """Segments that were assessed, or whose indexes may not be on the disk. The active one is the
+    last."""
     return [*kept.closed_since(durable, kept.bases[-1]), kept.bases[-1]]
 
 
 def _has_indexes(directory: PartitionDirectory, base: int) -> bool:
-    """Whether both indexes are there and have whole entries, which is enough for those that were synced."""
+    """Whether both indexes are there and have whole entries, which is enough for those that were
+    synced."""
     try:
         return all(
             directory.filesystem.size(directory.file_path(base, kind)) % size == 0
@@ -245,10 +253,11 @@ def _remake_aborted(grant: Grant, kept: Segments, base: int, following: int) -> 
 
 
 def remake_derived(grant: Grant, base: int, producers: ProducerStates) -> None:
-    """Put new indexes, and a new snapshot at its end, in the place of a closed segment's. Durable on return.
+    """Put new indexes, and a new snapshot at its end, in the place of a closed segment's. Durable
+    on return.
 
-    ``producers`` are those at its base, and then those at its end. ``StorageError`` if the disk refuses: then each file is
-    the old one or the new one.
+    ``producers`` are those at its base, and then those at its end. ``StorageError`` if the disk
+    refuses: then each file is the old one or the new one.
     """
     files, segment = grant.segment_files(base), grant.segment_writer(base, REWRITE)
     _rebuild(grant, segment, segment.file.size(), producers)
@@ -288,7 +297,8 @@ def _rebuild_active(
 def _make_durable(
     grant: Grant, file: AppendableFile, base: int, end: int, next_offset: int, failed_syncs: FailedSyncs
 ) -> bool:
-    """Sync the log, so that what was cut cannot come back after what is appended now. After a failure, copy it: True."""
+    """Sync the log, so that what was cut cannot come back after what is appended now. After a
+    failure, copy it: True."""
     if not failed_syncs.is_marked(base):
         failure = failed_syncs.try_to_sync(file, base)
         if failure is None:
@@ -300,7 +310,8 @@ def _make_durable(
 
 
 def _rebuild(grant: Grant, segment: SegmentWriter, end: int, producers: ProducerStates) -> None:
-    """Make the indexes of a segment again from its batches, and take those into the producers' state."""
+    """Make the indexes of a segment again from its batches, and take those into the producers'
+    state."""
     segment.rebuild_start()
     aborted = []
     files = grant.segment_files(segment.base_offset)

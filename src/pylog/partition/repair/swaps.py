@@ -1,8 +1,10 @@
-"""Finishes the swap of a segment that compaction has made, also for a process that died. The caller holds the lock.
+"""Finishes the swap of a segment that compaction has made, also for a process that died. The caller
+holds the lock.
 
-From the moment that ``<base>.seal.swap`` has its name, the swap is decided: it can only be finished, and repeating it
-changes nothing. Readers are right at each step (``segment/swap_view.py``). The seal is the last to get its plain name,
-after all other names are durable: so a power failure leaves the decision, or the end.
+From the moment that ``<base>.seal.swap`` has its name, the swap is decided: it can only be
+finished, and repeating it changes nothing. Readers are right at each step
+(``segment/swap_view.py``). The seal is the last to get its plain name, after all other names are
+durable: so a power failure leaves the decision, or the end.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def are_under_way(names: Sequence[str]) -> bool:
 def finish_published(grant: Grant, state: CommitState) -> CommitState:
     """Finish what is under way, and publish a new version of the list of segments before and after.
 
-    Returns the published state. Before: a process that has listed the segments earlier, and reads on, must notice.
+    Returns the published state. Before: a process that has listed the segments earlier, and reads
+    on, must notice.
     """
     state = grant.publish(state.successor(segments_version=next_version(state.segments_version)))
     finish(grant)
@@ -50,7 +53,8 @@ def finish_published(grant: Grant, state: CommitState) -> CommitState:
 
 
 def finish(grant: Grant) -> None:
-    """Finish what is under way. ``CorruptSegment`` if the seal that decided it is damaged; ``StorageError``.
+    """Finish what is under way. ``CorruptSegment`` if the seal that decided it is damaged;
+    ``StorageError``.
 
     Replaced files keep the suffix ``.deleted``: removing large ones takes long, and needs no lock.
     """
@@ -77,7 +81,8 @@ def finish(grant: Grant) -> None:
 
 
 def _check(grant: Grant, base: int, seal: Seal) -> None:
-    """``CorruptSegment`` if the seal is not of the segment that was written: it would remove others."""
+    """``CorruptSegment`` if the seal is not of the segment that was written: it would remove
+    others."""
     directory = grant.directory
     path = directory.file_path(base, SEAL) + SWAP
     check_home(seal.home, directory.home, path)
@@ -91,8 +96,8 @@ def _check(grant: Grant, base: int, seal: Seal) -> None:
 
 
 def unfinished(names: Sequence[str], suffixes: Sequence[str] = (CLEANED, SWAP, DELETED)) -> list[str]:
-    """Of these names, those with the suffixes that nothing needs: what a compaction or an erasure has begun and not decided,
-    and what a swap has replaced."""
+    """Of these names, those with the suffixes that nothing needs: what a compaction or an erasure
+    has begun and not decided, and what a swap has replaced."""
     kept = SWAP if are_under_way(names) else None
     taken = tuple(suffix for suffix in suffixes if suffix != kept)
     return [name for name in names if name.endswith(taken) and is_leftover(name)]

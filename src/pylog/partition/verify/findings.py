@@ -13,7 +13,8 @@ UNCHECKED = "unchecked"
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong, and where. Offsets from ``first_offset`` up to ``end_offset`` (exclusive) are concerned."""
+    """One thing that is wrong, and where. Offsets from ``first_offset`` up to ``end_offset``
+    (exclusive) are concerned."""
 
     kind: str
     path: str
@@ -26,10 +27,12 @@ class Finding(NamedTuple):
 class Problem(NamedTuple):
     """A ``Finding`` with its partition.
 
-    ``kind`` is batch, records, offsets, segment, seal, index, timeindex, txnindex, snapshot, epochs, slots or directory; or
-    topic: the topic's own file is damaged (``partition`` is None then), or the partition's directory belongs to no topic; or
-    producer-ids: the log will give out the producer id of a batch again, or its count is damaged (``topic`` is "" then); or
-    unchecked: records could not be looked at for want of a library, which ``problem`` names. Told once for each segment.
+    ``kind`` is batch, records, offsets, segment, seal, index, timeindex, txnindex, snapshot,
+    epochs, slots or directory; or topic: the topic's own file is damaged (``partition`` is None
+    then), or the partition's directory belongs to no topic; or producer-ids: the log will give out
+    the producer id of a batch again, or its count is damaged (``topic`` is "" then); or unchecked:
+    records could not be looked at for want of a library, which ``problem`` names. Told once for
+    each segment.
     """
 
     topic: str
@@ -60,9 +63,10 @@ class Problem(NamedTuple):
 class VerifyReport:
     """What was checked, and what is wrong with it.
 
-    ``unfinished_bytes`` are after the published end: an append under way, or what a crash left, which the next writer adopts
-    or cuts. They are not a problem, nor are ``unsealed_segments``, closed ones without a seal. ``notes`` describe what may be a
-    problem elsewhere. ``open_transactions`` wait for their marker, which is no problem either.
+    ``unfinished_bytes`` are after the published end: an append under way, or what a crash left,
+    which the next writer adopts or cuts. They are not a problem, nor are ``unsealed_segments``,
+    closed ones without a seal. ``notes`` describe what may be a problem elsewhere.
+    ``open_transactions`` wait for their marker, which is no problem either.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -83,7 +87,8 @@ class VerifyReport:
 
 
 class FirstFinding:
-    """The first thing wrong with one small file, and how many are like it: a file of nonsense is one finding."""
+    """The first thing wrong with one small file, and how many are like it: a file of nonsense is
+    one finding."""
 
     def __init__(self, kind: str, path: str) -> None:
         self._kind = kind

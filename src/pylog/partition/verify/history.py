@@ -1,7 +1,8 @@
-"""What the batches of a partition contain, in order, of epochs and producers; and whether the small files agree.
+"""What the batches of a partition contain, in order, of epochs and producers; and whether the small
+files agree.
 
-Producer state is known from the partition's first offset on, or from the snapshot at its first segment. After damage it is
-unknown, so later snapshots and transactions are not judged.
+Producer state is known from the partition's first offset on, or from the snapshot at its first
+segment. After damage it is unknown, so later snapshots and transactions are not judged.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _BEYOND_EPOCHS = 1 << 31
 
 
 class History:
-    """Folds batches. ``strict`` compares the small files with the result; Kafka's are only read (compaction changes them)."""
+    """Folds batches. ``strict`` compares the small files with the result; Kafka's are only read
+    (compaction changes them)."""
 
     def __init__(self, filesystem: FileSystem, directory: str, producer_ids: ProducerIdCheck, *, strict: bool) -> None:
         self.producer_ids = producer_ids
@@ -47,8 +49,8 @@ class History:
     # The small files
 
     def read_files(self, unsynced: Collection[int] | None = None) -> Iterator[Finding]:
-        """``unsynced`` are the snapshots that the next recovery will remove, None if none is needed. It will also make an
-        unreadable epoch checkpoint again.
+        """``unsynced`` are the snapshots that the next recovery will remove, None if none is
+        needed. It will also make an unreadable epoch checkpoint again.
         """
         yield from self._read_epochs(is_remade=unsynced is not None)
         for name in self._filesystem.names(self._directory):
@@ -100,7 +102,8 @@ class History:
         self._producers = None
 
     def begin_compacted(self, base: int, next_base: int) -> None:
-        """The batches of the next segment no longer show what producers did: snapshots inside of it are not compared."""
+        """The batches of the next segment no longer show what producers did: snapshots inside of it
+        are not compared."""
         for offset in [at for at in self._snapshots if base < at < next_base]:
             del self._snapshots[offset]
 
@@ -129,7 +132,8 @@ class History:
         return sorted([OpenTransaction(*each) for each in found], key=lambda each: each.first_offset)
 
     def epoch_problem(self, header: BatchHeader) -> str | None:
-        """What is wrong with the leader epoch of a batch; None if it is the checkpoint's, or there is none to compare."""
+        """What is wrong with the leader epoch of a batch; None if it is the checkpoint's, or there
+        is none to compare."""
         if not self._strict or not self._starts:
             return None
         number = bisect_right(self._starts, (header.base_offset, _BEYOND_EPOCHS))
@@ -139,7 +143,8 @@ class History:
         return f"leader epoch {header.leader_epoch} at offset {header.base_offset}, the checkpoint says {epoch}"
 
     def reach(self, offset: int) -> Iterator[Finding]:
-        """The next batch begins here, or the log ends: compare a snapshot of this offset with the state."""
+        """The next batch begins here, or the log ends: compare a snapshot of this offset with the
+        state."""
         snapshot = self._snapshots.get(offset)
         if snapshot is None or self._producers is None:
             return

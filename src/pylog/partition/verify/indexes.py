@@ -1,7 +1,8 @@
 """Whether the indexes beside a segment agree with its batches. Reads only.
 
-Each check gets every good batch and all damage in order, and reads its file alongside: memory does not grow with segment or
-index. It collects at most one finding per file: the first wrong entry, and the number of them.
+Each check gets every good batch and all damage in order, and reads its file alongside: memory does
+not grow with segment or index. It collects at most one finding per file: the first wrong entry, and
+the number of them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from pylog.storage import FileSystem, ReadableFile
 class OffsetIndexCheck:
     """``.index``: each entry names the position where a batch starts, and its last offset.
 
-    ``exact=False`` is Kafka up to 4.0, whose entries have the last offset of the chunk of batches that begins there.
+    ``exact=False`` is Kafka up to 4.0, whose entries have the last offset of the chunk of batches
+    that begins there.
     """
 
     def __init__(
@@ -62,7 +64,8 @@ class OffsetIndexCheck:
             self._advance()
 
     def finish(self, end: int) -> Iterator[Finding]:
-        """The findings. At the end of an active segment's index there may be entries that are not published yet."""
+        """The findings. At the end of an active segment's index there may be entries that are not
+        published yet."""
         self._refuse_entries_before(end)
         while not self._ended:
             if self._closed or self._position < end:
@@ -159,9 +162,11 @@ class TimeIndexCheck:
 def _entries(
     filesystem: FileSystem, findings: FirstFinding, layout: Struct, segment_bytes: int, *, closed: bool
 ) -> Generator[tuple[int, tuple[int, int]], None, None]:
-    """Positions and entries of an index, a few at a time, without the zeros that Kafka allocates after them.
+    """Positions and entries of an index, a few at a time, without the zeros that Kafka allocates
+    after them.
 
-    A missing file is wrong; in a closed segment so is a torn entry, or more entries than it can have batches.
+    A missing file is wrong; in a closed segment so is a torn entry, or more entries than it can
+    have batches.
     """
     try:
         file = filesystem.open_readable(findings.path)
@@ -215,9 +220,10 @@ def check_aborted(
 ) -> Iterator[Finding]:
     """``.txnindex``: the aborted transactions whose markers stand in this segment.
 
-    ``aborts`` are its abort markers by offset; ``expected`` the transactions with records that they end, if that is known.
-    ``exact=False`` if compaction may have removed a transaction's records, all or the first. ``is_rebuilt``: readers do not
-    read the index before the next writer has made it again.
+    ``aborts`` are its abort markers by offset; ``expected`` the transactions with records that they
+    end, if that is known. ``exact=False`` if compaction may have removed a transaction's records,
+    all or the first. ``is_rebuilt``: readers do not read the index before the next writer has made
+    it again.
     """
     findings = FirstFinding("txnindex", path)
     wanted_by_end = {(entry.producer_id, entry.last_offset): entry for entry in expected or ()}
@@ -262,7 +268,8 @@ def check_aborted(
 
 
 def _about_entry(entry: AbortedTransaction, end_before: int, abort: Abort | None, *, passed_damage: bool) -> str | None:
-    """What is wrong with an entry, given the marker at its end and where the entry before it ends."""
+    """What is wrong with an entry, given the marker at its end and where the entry before it
+    ends."""
     if entry.last_offset <= end_before:
         return f"says {_words(entry)}, after an abort at {end_before}"
     if abort is None or abort.producer_id != entry.producer_id:

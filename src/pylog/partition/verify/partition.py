@@ -35,13 +35,15 @@ def verify_partition(
     topic_id: str = "",
     producer_ids: ProducerIdCheck | None = None,
 ) -> Iterator[Problem]:
-    """Yield every problem of one partition when it is found. ``is_kafka``: Kafka wrote the directory.
+    """Yield every problem of one partition when it is found. ``is_kafka``: Kafka wrote the
+    directory.
 
-    ``progress`` gets the bytes of segments that were checked since its last call. The counts of ``report`` are increased; its
-    list of problems is left to the caller. A file that the system refuses to read is a problem, too, and is skipped.
-    Batches of more than 128 MiB are decoded up to ``batch_limit_bytes``, the topic's ``max_message_bytes``.
-    With ``topic_id``, a seal of another topic's id or another partition is a problem; with ``producer_ids``, so is a producer
-    id that the log will give out again.
+    ``progress`` gets the bytes of segments that were checked since its last call. The counts of
+    ``report`` are increased; its list of problems is left to the caller. A file that the system
+    refuses to read is a problem, too, and is skipped. Batches of more than 128 MiB are decoded up
+    to ``batch_limit_bytes``, the topic's ``max_message_bytes``. With ``topic_id``, a seal of
+    another topic's id or another partition is a problem; with ``producer_ids``, so is a producer id
+    that the log will give out again.
     """
     report = VerifyReport() if report is None else report
     report.partitions += 1
@@ -128,7 +130,8 @@ class _PartitionCheck:
             return None
 
     def _needs_recovery(self) -> bool:
-        """Whether the next writer recovers: after a power failure, or because a recovery has not finished."""
+        """Whether the next writer recovers: after a power failure, or because a recovery has not
+        finished."""
         return not self._is_kafka and not self._is_of_this_boot
 
     def _durable_offset(self) -> int:
@@ -184,7 +187,8 @@ class _PartitionCheck:
                 )
 
     def _may_end_early(self, offset: int, nothing_behind: bool) -> bool:
-        """Whether a crash may have left a torn batch at ``offset``: the rule of ``assessment.py``."""
+        """Whether a crash may have left a torn batch at ``offset``: the rule of
+        ``assessment.py``."""
         if self._is_of_this_boot or self._is_kafka:
             return False
         if self._state is not None:
@@ -232,14 +236,16 @@ class _PartitionCheck:
             self._expected = None
 
     def _too_long(self, base: int, following: int | None, end: int) -> Finding:
-        """No segment has that many bytes. The search for batches in them might never end: a sparse file claims any size."""
+        """No segment has that many bytes. The search for batches in them might never end: a sparse
+        file claims any size."""
         self._expected = following
         self._history.forget()
         problem = f"the file has {end} bytes, a segment has at most {INT32_MAX}; it was not looked into"
         return Finding("segment", file_path(self._directory, base, LOG), INT32_MAX, base, following, problem)
 
     def _unless_replaced(self, base: int, findings: Iterator[Finding]) -> Iterator[Finding]:
-        """None of them if the segment was replaced: then nothing is known of what is before the next."""
+        """None of them if the segment was replaced: then nothing is known of what is before the
+        next."""
         first = next(findings, None)
         if first is not None and self._is_replaced(base, first):
             self._expected, self._ended_early = None, False
@@ -249,9 +255,11 @@ class _PartitionCheck:
             yield from findings
 
     def _is_replaced(self, base: int, finding: Finding) -> bool:
-        """Whether a segment, or one beside it, is another file since they were listed: then a finding may be of two files.
+        """Whether a segment, or one beside it, is another file since they were listed: then a
+        finding may be of two files.
 
-        Compaction and erasing replace segments. A roll changes the list too, but no segment before it.
+        Compaction and erasing replace segments. A roll changes the list too, but no segment before
+        it.
         """
         state, now = self._state, None if self._is_kafka else self._published()
         if (
@@ -279,14 +287,16 @@ class _PartitionCheck:
         return found
 
     def _was_deleted(self, base: int, following: int | None) -> bool:
-        """Whether a segment that was there a moment ago was deleted in order: the log start is after it now."""
+        """Whether a segment that was there a moment ago was deleted in order: the log start is
+        after it now."""
         if self._filesystem.exists(file_path(self._directory, base, LOG)):
             return False
         now = None if self._is_kafka else self._published()
         return now is None or (following is not None and following <= now.log_start_offset)
 
     def _orphans(self) -> Iterator[Finding]:
-        """Indexes without their segment: the only sign of a lost one if gaps are allowed or the log's start is unknown."""
+        """Indexes without their segment: the only sign of a lost one if gaps are allowed or the
+        log's start is unknown."""
         names = self._filesystem.names(self._directory)
         segments = Segments(tuple(base_offsets(names)))
         for name in names:

@@ -1,7 +1,8 @@
 """The producer ids in a partition, against the log's next unreserved one.
 
-An id at or above the next unreserved one will be given to another producer, whose records are then taken for repeats. Only
-ids that the count can come to are a problem: a log that lost its count continued at another random number, perhaps below.
+An id at or above the next unreserved one will be given to another producer, whose records are then
+taken for repeats. Only ids that the count can come to are a problem: a log that lost its count
+continued at another random number, perhaps below.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ class ProducerIdRange:
 
 
 class ProducerIdCheck:
-    """One partition. ``read_next`` gives the log's next unreserved id, None if it is unknown. Ids are reserved before they are
-    used, so it is asked again for an id that is not below the one known."""
+    """One partition. ``read_next`` gives the log's next unreserved id, None if it is unknown. Ids
+    are reserved before they are used, so it is asked again for an id that is not below the one
+    known."""
 
     def __init__(self, read_next: Callable[[], int | None], seen: ProducerIdRange) -> None:
         self._read_next = read_next

@@ -1,4 +1,5 @@
-"""Checks one segment: every batch, the seal, the indexes. Damage is reported, and the check continues after it."""
+"""Checks one segment: every batch, the seal, the indexes. Damage is reported, and the check
+continues after it."""
 
 from __future__ import annotations
 
@@ -31,9 +32,10 @@ _TIMESTAMP_MS = attrgetter("timestamp_ms")
 class CheckedSegment(NamedTuple):
     """One segment of a partition, and how far to check it.
 
-    Its published part ends at position ``end`` and before ``end_offset``, which is None if it is unknown.
-    ``may_end_early(offset, nothing_behind)`` tells whether a batch at this offset may be torn. ``is_rebuilt``: the next writer
-    makes the indexes again, whatever they contain. ``least_ms``: the commit slots record that no record is before it.
+    Its published part ends at position ``end`` and before ``end_offset``, which is None if it is
+    unknown. ``may_end_early(offset, nothing_behind)`` tells whether a batch at this offset may be
+    torn. ``is_rebuilt``: the next writer makes the indexes again, whatever they contain.
+    ``least_ms``: the commit slots record that no record is before it.
     """
 
     base_offset: int
@@ -150,7 +152,8 @@ class SegmentCheck:
     def _misplaced(self, view: BatchView, file: ReadableFile, position: int) -> Generator[Finding, None, BatchView]:
         """A batch whose offset does not follow; returns it with the offset that it must have had.
 
-        The next batch shows whether offsets are missing or repeated, or whether its own offset is damaged.
+        The next batch shows whether offsets are missing or repeated, or whether its own offset is
+        damaged.
         """
         header = view.header
         expected, found = self.expected, header.base_offset
@@ -295,7 +298,8 @@ class SegmentCheck:
             yield from self._check_digest(seal.aborted, AbortedDigest.of(self._aborted) if is_judged else None)
 
     def _check_digest(self, sealed: AbortedDigest, found: AbortedDigest | None) -> Iterator[Finding]:
-        """Whether seal, batches and transaction index agree. The index was compared with the batches, if they are known."""
+        """Whether seal, batches and transaction index agree. The index was compared with the
+        batches, if they are known."""
         base = self._segment.base_offset
         if found is not None and found != sealed:
             problem = f"records {sealed.entries} aborted transactions, not the {found.entries} of the batches"

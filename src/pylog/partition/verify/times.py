@@ -1,4 +1,5 @@
-"""Checks the times of a segment's batches in its seal or the commit slots: wrong ones would hide records. Reads nothing."""
+"""Checks the times of a segment's batches in its seal or the commit slots: wrong ones would hide
+records. Reads nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ class KnownTimesCheck:
     """Gets every batch in order."""
 
     def __init__(self, seal: Seal | None, seal_path: str, slots_least_ms: int, slots_path: str) -> None:
-        """The commit slots record that no record is before ``slots_least_ms``; INT64_MIN if it is unknown."""
+        """The commit slots record that no record is before ``slots_least_ms``; INT64_MIN if it is
+        unknown."""
         self._of_seal = FirstFinding("seal", seal_path)
         self._of_slots = FirstFinding("slots", slots_path)
         self._seal = seal

@@ -19,11 +19,12 @@ _RECORDS = "records are appended with append([ProducerRecord(value, key)])"
 def encoded_batch(
     records: Iterable[ProducerRecord], limit_bytes: int, now_ms: int, keyed_topic: str | None = None
 ) -> tuple[bytearray, int]:
-    """The records as one batch of at most ``limit_bytes``, and their least timestamp. ``keyed_topic``: a compacted one.
+    """The records as one batch of at most ``limit_bytes``, and their least timestamp.
+    ``keyed_topic``: a compacted one.
 
     ``RecordTooLarge`` if they don't all fit. ``InvalidRecord`` for one without a key that needs it.
-    What is not a ``ProducerRecord`` is found by the error that it causes: checking each type takes a tenth of an append's
-    time.
+    What is not a ``ProducerRecord`` is found by the error that it causes: checking each type takes
+    a tenth of an append's time.
     """
     if isinstance(records, ProducerRecord) or not hasattr(records, "__iter__"):
         raise _no_record(records, None)
@@ -84,10 +85,11 @@ def without_key(topic: str, index: int = 0) -> InvalidRecord:
 
 
 def checked_batch(data: bytes | bytearray | memoryview, keyed_topic: str | None = None) -> tuple[bytearray, int]:
-    """A copy of one encoded batch, and the least timestamp of its records. ``keyed_topic``: a compacted one.
+    """A copy of one encoded batch, and the least timestamp of its records. ``keyed_topic``: a
+    compacted one.
 
-    ``CorruptRecord`` if it is not a batch, ``ConfigError`` if it may not be appended, ``InvalidRecord`` if a record has
-    no key and needs it.
+    ``CorruptRecord`` if it is not a batch, ``ConfigError`` if it may not be appended,
+    ``InvalidRecord`` if a record has no key and needs it.
     """
     batch = bytearray(data)
     if len(batch) < HEADER_BYTES:

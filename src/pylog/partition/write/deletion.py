@@ -80,7 +80,8 @@ def _remove_listed(directory: PartitionDirectory, lock: WriteLock, offset: int, 
 def _take_away_if_published(names: list[str], offset: int, version: int, grant: Grant) -> bool | None:
     """None if the log of these files is gone, or must be recovered (which removes them too).
 
-    False if the segments are not those that were listed: compaction may have put one with newer records in place of some.
+    False if the segments are not those that were listed: compaction may have put one with newer
+    records in place of some.
     """
     state = grant.slots.read()
     if state is None or state.boot != grant.directory.boot or state.log_start_offset < offset:
@@ -93,8 +94,8 @@ def _take_away_if_published(names: list[str], offset: int, version: int, grant: 
 
 
 def files_before(names: list[str], offset: int) -> Iterator[str]:
-    """The files with nothing at or after ``offset``, oldest first, each log before its side files; then
-    side files whose log a process that died has renamed.
+    """The files with nothing at or after ``offset``, oldest first, each log before its side files;
+    then side files whose log a process that died has renamed.
 
     The newest snapshot always stays: it is all that is left of the producers.
     """

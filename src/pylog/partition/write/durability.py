@@ -51,7 +51,8 @@ class Durability:
         after_fork_in_child(self._forget_parent)
 
     def sync(self, end_offset: int, timeout_ms: int | None = None) -> None:
-        """Return when everything below ``end_offset``, which is published, survives a power failure.
+        """Return when everything below ``end_offset``, which is published, survives a power
+        failure.
 
         The durable end is published under the partition's lock; if that is not free in
         ``timeout_ms``, the next sync publishes it. ``OutcomeUnknown`` if the disk refused: the

@@ -1,7 +1,8 @@
-"""What a compaction or an erasure that died has left in a partition: files that nothing reads, up to the size of a segment.
+"""What a compaction or an erasure that died has left in a partition: files that nothing reads, up
+to the size of a segment.
 
-One that is under way holds the cleaner's lock, so what is there while the lock is free is a leftover. A recovery and the next
-compaction or erasure remove it, too.
+One that is under way holds the cleaner's lock, so what is there while the lock is free is a
+leftover. A recovery and the next compaction or erasure remove it, too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pylog.segment.naming import CLEANER_LOCK
 
 
 def are_left(directory: PartitionDirectory) -> bool:
-    """Whether there are some, or a swap to be finished, and no compaction or erasure is under way. Takes no lock."""
+    """Whether there are some, or a swap to be finished, and no compaction or erasure is under way.
+    Takes no lock."""
     filesystem, path = directory.filesystem, f"{directory.path}/{CLEANER_LOCK}"
     if not filesystem.exists(path):  # none has ever begun
         return False
@@ -32,7 +34,8 @@ def leftover_bytes(directory: PartitionDirectory) -> int:
 
 
 def remove_leftovers(directory: PartitionDirectory) -> int:
-    """Remove them, unless a compaction or an erasure is under way. The number of bytes that were removed."""
+    """Remove them, unless a compaction or an erasure is under way. The number of bytes that were
+    removed."""
     with closing(directory.filesystem.lock(f"{directory.path}/{CLEANER_LOCK}")) as lock:
         if not lock.try_acquire() or not lock.is_in_place():
             return 0

@@ -101,7 +101,8 @@ class WriteLock:
         return Closed(f"{self._directory.path} has been closed", path=self._directory.path)
 
     def _open_and_take(self, timeout_ms: int) -> None:
-        """Open and take the lock that is in place now. Upgrade slots of an earlier version under it.
+        """Open and take the lock that is in place now. Upgrade slots of an earlier version under
+        it.
 
         An upgrade, by this process or another, and a topic created again replace the lock. This
         process knows nothing of the partition yet, so it then takes the new lock.
@@ -117,7 +118,8 @@ class WriteLock:
         raise self._refused()
 
     def _replace_lock(self) -> None:
-        """Processes of an earlier version find the file that they have open not in place, and stop."""
+        """Processes of an earlier version find the file that they have open not in place, and
+        stop."""
         filesystem, path = self._directory.filesystem, f"{self._directory.path}/{LOCK}"
         temporary = temporary_path(path, filesystem.process_id(), filesystem.random_bytes(8))
         try:
@@ -198,7 +200,8 @@ class WriteLock:
         lock.close()
 
     def close(self, last: Callable[[Grant], object]) -> bool:
-        """Close the files for good. Waits for the holder; False in a signal handler that interrupted it.
+        """Close the files for good. Waits for the holder; False in a signal handler that
+        interrupted it.
 
         Calls ``last`` under the lock before, unless another process holds it now or its file is not
         in place. The files are also closed if ``last`` or the lock raises.
@@ -218,7 +221,8 @@ class WriteLock:
         return True
 
     def forget_parent(self) -> None:
-        """In a forked child: the kernel lock is the parent's, and a parent's thread may have the turn."""
+        """In a forked child: the kernel lock is the parent's, and a parent's thread may have the
+        turn."""
         self._turn = Turn()
         self._grant.revoke()
         self._grant = Grant(self._directory, self._turn.is_mine)

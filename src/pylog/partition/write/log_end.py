@@ -1,4 +1,5 @@
-"""The end of a partition's log, as one process knows it: published state, active segment, producers.
+"""The end of a partition's log, as one process knows it: published state, active segment,
+producers.
 
 Everything here is called under the partition's lock. Other processes append too, and may die during
 an append: ``current`` reads what they published, adopts or cuts what they did not publish, and
@@ -60,7 +61,8 @@ class LogEnd:
         self._inner_snapshots: list[int] = []  # in the active segment, rising: of any process
 
     def current(self, grant: Grant) -> tuple[CommitState, SegmentWriter]:
-        """The published state, and the active segment, which ends there. Repairs what is necessary."""
+        """The published state, and the active segment, which ends there. Repairs what is
+        necessary."""
         state, segment = grant.slots.read(), self._segment
         if (
             state is None
@@ -223,7 +225,8 @@ class LogEnd:
             segment.add_aborted(aborted)
 
     def publish_end(self, grant: Grant, state: CommitState, segment: SegmentWriter, least_timestamp_ms: int) -> None:
-        """Make everything up to the segment's end visible. No record is before ``least_timestamp_ms``."""
+        """Make everything up to the segment's end visible. No record is before
+        ``least_timestamp_ms``."""
         end, open_offset = segment.next_offset, self.producers.first_open_offset()
         stable = end if open_offset is None else max(open_offset, state.log_start_offset)
         self.has_open_transactions = open_offset is not None
@@ -308,7 +311,8 @@ class LogEnd:
             raise not_appended(error) from error
 
     def finish(self, grant: Grant) -> None:
-        """Write the closing entry of the active segment's time index: Kafka relies on it after a shutdown.
+        """Write the closing entry of the active segment's time index: Kafka relies on it after a
+        shutdown.
 
         The next writer removes it. If another process has appended since, that process writes it.
         """

@@ -217,7 +217,8 @@ class Sealer:
         write_seal(self._directory.filesystem, self._directory.path, base, seal, put=put)
 
     def _aborted(self, base: int) -> Generator[int, None, AbortedDigest | None]:
-        """What the transaction index must be, by the batches; None if what producers did before them is unknown."""
+        """What the transaction index must be, by the batches; None if what producers did before
+        them is unknown."""
         directory = self._directory
         segments = directory.segments()
         if segments.bases[:1] != (0,) and not snapshots.is_whole(directory.filesystem, directory.path, base):

@@ -56,7 +56,8 @@ _OTHER_TIMES = CONTROL_BIT | LOG_APPEND_TIME_BIT  # the records do not have the 
 
 
 class PartitionWriter:
-    """Appends to one partition directory. Safe to share among threads; every process has its own."""
+    """Appends to one partition directory. Safe to share among threads; every process has its
+    own."""
 
     def __init__(self, directory: PartitionDirectory) -> None:
         self._directory = directory
@@ -79,12 +80,14 @@ class PartitionWriter:
         process_id: int | None = None,
         require_ongoing: Callable[[], object] | None = None,
     ) -> AppendResult:
-        """Append one encoded batch, stamped in place. On return it is in the page cache and visible.
+        """Append one encoded batch, stamped in place. On return it is in the page cache and
+        visible.
 
         ``min_timestamp_ms`` is the least timestamp of its records; if None, it is read from the
-        batch. ``process_id`` is of the process that began the call: a child forked since is refused.
-        ``require_ongoing`` is called with the lock, and raises if the batch's transaction is over.
-        Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` if the bytes may still be there.
+        batch. ``process_id`` is of the process that began the call: a child forked since is
+        refused. ``require_ongoing`` is called with the lock, and raises if the batch's transaction
+        is over. Raises a kind of ``NotAppended``, or ``OutcomeUnknown`` if the bytes may still be
+        there.
         """
         append = partial(self._append, batch, expected_offset, min_timestamp_ms, process_id, require_ongoing)
         try:
@@ -293,7 +296,8 @@ class PartitionWriter:
         return max(offset, state.log_start_offset)
 
     def _make_snapshot_durable(self, offset: int, state: CommitState) -> None:
-        """Only it keeps the earlier producers. If the disk is full, one synced with its segment is enough."""
+        """Only it keeps the earlier producers. If the disk is full, one synced with its segment is
+        enough."""
         try:
             snapshots.make_durable(self._directory.filesystem, self._directory.path, offset)
         except own(StorageFull) as error:
@@ -304,7 +308,8 @@ class PartitionWriter:
     # For durability.py, compact/ and backups
 
     def change_segments(self, work: Callable[[Grant, CommitState], T], timeout_ms: int) -> T:
-        """Call ``work``, which changes closed segments, with the lock and the published state; returns its result."""
+        """Call ``work``, which changes closed segments, with the lock and the published state;
+        returns its result."""
 
         def change(grant: Grant) -> T:
             state, _ = self._end.current(grant)
@@ -316,7 +321,8 @@ class PartitionWriter:
         return self._lock.holding(timeout_ms, change)
 
     def publish_durable(self, end_offset: int, synced: Collection[int], timeout_ms: int) -> bool:
-        """Publish that all below ``end_offset`` is on the disk, after syncs of the segments ``synced``.
+        """Publish that all below ``end_offset`` is on the disk, after syncs of the segments
+        ``synced``.
 
         False if these syncs prove nothing: another process saw one fail, or the log was cut since.
         """
@@ -325,14 +331,15 @@ class PartitionWriter:
     def copy_if_sync_failed(self, base: int, timeout_ms: int) -> None:
         """Copy a closed segment whose sync has failed in a process that died before it could.
 
-        Another process may have published by then that the segment is durable; so no later sync looks at it.
-        ``StorageError`` if its bytes are lost.
+        Another process may have published by then that the segment is durable; so no later sync
+        looks at it. ``StorageError`` if its bytes are lost.
         """
         if self.failed_syncs.is_marked(base):
             self.rewrite_segment(base, timeout_ms)
 
     def rewrite_segment(self, base: int, timeout_ms: int) -> None:
-        """Copy a segment to new, synced files. The list gets another version, which other writers see."""
+        """Copy a segment to new, synced files. The list gets another version, which other writers
+        see."""
         self._lock.holding(timeout_ms, partial(self._rewrite_segment, base))
 
     def _rewrite_segment(self, base: int, grant: Grant) -> None:
@@ -340,7 +347,8 @@ class PartitionWriter:
         if not self.failed_syncs.is_marked(base):
             return  # another process was faster
         files = grant.segment_files(base)
-        # Published before and after: other writers must not write to the file that goes, nor readers stay with it.
+        # Published before and after: other writers must not write to the file that goes, nor
+        # readers stay with it.
         state = grant.publish(state.successor(segments_version=next_version(state.segments_version)))
         if base == state.active_base:
             files.replace_log(state.written_end, state.log_end_offset, grant.check)
@@ -356,7 +364,8 @@ class PartitionWriter:
         self.failed_syncs.clear(base)
 
     def close(self) -> None:
-        """Seal what is due, which needs the lock, then close the files. Waits for a running append."""
+        """Seal what is due, which needs the lock, then close the files. Waits for a running
+        append."""
         is_done = True
         try:
             self._sealer.finish()

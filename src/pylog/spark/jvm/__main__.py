@@ -1,4 +1,5 @@
-"""The process of the planner: ``python -m pylog.spark.jvm``. Its stdout has answers, and nothing else.
+"""The process of the planner: ``python -m pylog.spark.jvm``. Its stdout has answers, and nothing
+else.
 
 What anything else in the process prints goes to stderr, which the JVM logs.
 """

@@ -1,4 +1,5 @@
-"""A plan's ranges with what a reader in Java needs beside them: files, positions, aborted transactions.
+"""A plan's ranges with what a reader in Java needs beside them: files, positions, aborted
+transactions.
 
 ``Piece.java`` explains the fields.
 """

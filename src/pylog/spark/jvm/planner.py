@@ -1,8 +1,8 @@
 """The planner of ``format("pylog-jvm")``: a process of the driver's JVM, which ends with its stdin.
 
-A question is a frame, and so is its answer: the question's number (8 bytes), a length (4 bytes), JSON.
-If pylog refuses it, that is ``{"error": {"class": …, "message": …}}``. Any other exception ends the
-process: the JVM reports what it has written to stderr.
+A question is a frame, and so is its answer: the question's number (8 bytes), a length (4 bytes),
+JSON. If pylog refuses it, that is ``{"error": {"class": …, "message": …}}``. Any other exception
+ends the process: the JVM reports what it has written to stderr.
 
     {"ask": "describe", "options": {…}}                 {"includeHeaders": …}
     {"ask": "filters", "filters": […]}                  {"left": [the numbers of those not handled]}

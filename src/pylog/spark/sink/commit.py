@@ -2,8 +2,8 @@
 
 A query's transactional id is ``spark:<query id>``, and so is its group, for which the transaction
 commits the next batch's number. So the log says which batch comes next, and a later driver of the
-query fences the earlier one, in the middle of a commit. A save happens once, and needs no number: it takes the first of the
-ids ``spark:save-0``, ``spark:save-1``, … that no other save holds now.
+query fences the earlier one, in the middle of a commit. A save happens once, and needs no number:
+it takes the first of the ids ``spark:save-0``, ``spark:save-1``, … that no other save holds now.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ SLOW_DISK_BYTES_PER_MS = 10_000
 
 
 class SinkCommit:
-    """Commits for one sink. It keeps the log open, and a query's transactional id, until it is closed."""
+    """Commits for one sink. It keeps the log open, and a query's transactional id, until it is
+    closed."""
 
     def __init__(self, log: Log, directory: SinkDirectory, timeout_ms: int) -> None:
         self._log = log
@@ -151,7 +152,8 @@ class SinkCommit:
         return found
 
     def _decide(self, producer: EncodedProducer) -> None:
-        """Commit. An error tells what became of the transaction: who is told of a failure saves again."""
+        """Commit. An error tells what became of the transaction: who is told of a failure saves
+        again."""
         from pylog.partition.read.undecided import Outcome
 
         try:

@@ -65,7 +65,8 @@ class SinkDirectory:
         self.remove([name for name in self._staged() if int(name.partition("-")[0]) <= batch_id])
 
     def remove_leftovers(self, now_ns: int) -> None:
-        """Remove all, if nothing was staged for long before ``now_ns``, a time of the filesystem."""
+        """Remove all, if nothing was staged for long before ``now_ns``, a time of the
+        filesystem."""
         if self.filesystem.modified_ns(self.path) < now_ns - LEFTOVER_NS:
             self.remove(self._staged())
 

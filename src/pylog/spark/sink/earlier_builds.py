@@ -55,7 +55,8 @@ class Intent(NamedTuple):
 
 
 def finish_earlier(log: Log, directory: SinkDirectory, timeout_ms: int) -> None:
-    """Finish what sinks of earlier builds have left in this log. Another sink's failure is only logged."""
+    """Finish what sinks of earlier builds have left in this log. Another sink's failure is only
+    logged."""
     for sink in directory.all():
         if not any(sink.filesystem.exists(sink.file(name)) for name in FILES):
             continue
@@ -146,7 +147,8 @@ def _are_numbers(*numbers: tuple[object, int]) -> bool:
 
 
 def _read(sink: SinkDirectory, name: str) -> dict[str, Any] | None:
-    """The JSON after eight digits of its CRC-32C and a line's end, as in both files; None if there is no such file."""
+    """The JSON after eight digits of its CRC-32C and a line's end, as in both files; None if there
+    is no such file."""
     try:
         data = read_whole(sink.filesystem, sink.file(name), LIMIT_BYTES + 1)
     except own(FileNotFoundError):

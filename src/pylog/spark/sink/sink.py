@@ -37,7 +37,8 @@ _IS_CONTINUOUS = "__is_continuous_processing"
 _NEVER_MS = 1e9  # a batch waits until it is full or the task ends
 _KEPT_MAX = 8
 _KEPT: dict[tuple[str, str, int], SinkCommit] = {}
-"""Of the queries that this process has committed for last: to open a log, and take an id over, takes long.
+"""Of the queries that this process has committed for last: to open a log, and take an id over,
+takes long.
 
 Spark has one process commit one micro-batch after the other.
 """
@@ -62,7 +63,8 @@ class Sink:
 
     @classmethod
     def on_the_driver(cls, given: Any, schema: StructType, overwrite: bool) -> Sink:
-        """Check everything before any task runs. With ``autoCreateTopics`` it creates a missing log."""
+        """Check everything before any task runs. With ``autoCreateTopics`` it creates a missing
+        log."""
         from pylog.producer.config import ProducerConfig
 
         options = SinkOptions.parse(given)

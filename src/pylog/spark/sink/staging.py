@@ -194,7 +194,8 @@ class StagedPartition:
 
 
 class Part:
-    """Where a file has the batches for one partition: a position, a size and a least timestamp each."""
+    """Where a file has the batches for one partition: a position, a size and a least timestamp
+    each."""
 
     def __init__(self, staged: Staged, target: Target) -> None:
         self.staged = staged

@@ -29,7 +29,8 @@ class Decisions:
     """About the transactions of one log. Opens it, to read, when there is something to ask."""
 
     def __init__(self, root: str | None, isolation_level: str) -> None:
-        """``root`` is the log's directory; None if it is unknown, or Kafka's: then markers alone decide."""
+        """``root`` is the log's directory; None if it is unknown, or Kafka's: then markers alone
+        decide."""
         self._root = root if isolation_level == READ_COMMITTED else None
         self._log: Log | None = None
 

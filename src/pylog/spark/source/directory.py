@@ -134,7 +134,8 @@ class LogDirectory:
 
     @property
     def transactions_root(self) -> str | None:
-        """The log's directory; None if its transactions can't be asked about: only their markers decide then."""
+        """The log's directory; None if its transactions can't be asked about: only their markers
+        decide then."""
         return None if self._is_kafka or self._alone else self._layout.root
 
     def version(self) -> int | None:

@@ -37,8 +37,8 @@ def commit_progress(log: Log, group: str, progress: Any) -> dict[TopicPartition,
     ``retention="consumed"`` keeps what the query has not processed. Durable on return.
 
     ``progress`` as for ``offsets_behind``. The group must have no members (``GroupNotEmpty``).
-    Topics that ``log`` does not have, or has under another id, are left out. Of several sources of a
-    topic the least offset counts. Returns the old and new offsets.
+    Topics that ``log`` does not have, or has under another id, are left out. Of several sources of
+    a topic the least offset counts. Returns the old and new offsets.
     """
     reached: Positions = {}
     for source in _sources(progress):

@@ -39,7 +39,8 @@ SUPPORTED = (
 OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay")
 FOR_A_BROKER = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix")
-# What a table of Spark's catalog has beside its options: PROP_* in org.apache.spark.sql.connector.catalog.TableCatalog.
+# What a table of Spark's catalog has beside its options: PROP_* in
+# org.apache.spark.sql.connector.catalog.TableCatalog.
 _OF_TABLES = ("collation", "comment", "external", "is_managed_location", "location", "owner", "provider")
 _AGAIN_OF_TABLES = "option."  # before the name of an option, which is there without it, too
 TRUST_HEADERS = "trustHeaders"  # of format("pylog-jvm") alone: here every record is decoded
@@ -138,7 +139,8 @@ class SourceOptions:
 
 
 def without_properties(given: Mapping[str, str]) -> dict[str, str]:
-    """The options (names in lower case) without the properties that Spark adds for a table of its catalog."""
+    """The options (names in lower case) without the properties that Spark adds for a table of its
+    catalog."""
     if not _is_of_a_table(given):
         return dict(given)
     return {n: value for n, value in given.items() if n not in _OF_TABLES and not n.startswith(_AGAIN_OF_TABLES)}

@@ -1,4 +1,5 @@
-"""A range of offsets of one partition, as the driver plans it. It is plain values: executors get it."""
+"""A range of offsets of one partition, as the driver plans it. It is plain values: executors get
+it."""
 
 from __future__ import annotations
 

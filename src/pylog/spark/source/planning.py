@@ -45,7 +45,8 @@ def select_partitions(directory: LogDirectory, selection: Selection) -> list[Par
 
 
 def warn_of_no_match(directory: LogDirectory, options: SourceOptions) -> None:
-    """Warn that ``subscribePattern`` selects no topic, which is no error: one may be created yet."""
+    """Warn that ``subscribePattern`` selects no topic, which is no error: one may be created
+    yet."""
     topics = directory.topics()
     there = ", ".join(topics[:_NAMES_MAX]) + ", …" * (len(topics) > _NAMES_MAX) or "none"
     logger.warning(

@@ -87,7 +87,8 @@ class _RangeReader:
         self._check_identity(self._planned.end)
 
     def _fetches(self) -> Iterator[tuple[int, Fetched]]:
-        """The reader's fetches, each with its start. They continue after tolerated loss and damage."""
+        """The reader's fetches, each with its start. They continue after tolerated loss and
+        damage."""
         cursor, end = Cursor(self._planned.start), self._planned.end
         while cursor.offset < end:
             try:
@@ -152,7 +153,8 @@ class _RangeReader:
         return Cursor(first)
 
     def _goes_on_with(self, now: CommitState) -> bool:
-        """Whether segments may have been compacted or merged since: Kafka has rolled, or the list has another version."""
+        """Whether segments may have been compacted or merged since: Kafka has rolled, or the list
+        has another version."""
         known = self._reader.published.current()
         if now.active_base == known.active_base and (
             self._source.is_kafka or now.segments_version == known.segments_version

@@ -129,7 +129,8 @@ class StreamReader(ReaderInWorker, DataSourceStreamReader, SupportsTriggerAvaila
         return start if ends == positions and is_known else stream_offsets.encode(ends, ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """What was readable when Spark last asked, without limits, and the lag: for the query's progress."""
+        """What was readable when Spark last asked, without limits, and the lag: for the query's
+        progress."""
         return self._latest
 
     def _readable(self, published: CommitState) -> OffsetRange:

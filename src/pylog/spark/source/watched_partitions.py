@@ -29,7 +29,8 @@ class WatchedPartition:
         self.aborted: tuple[AbortedTransaction, ...] = ()
 
     def published(self, decisions: Decisions) -> CommitState:
-        """With all decided below its last stable offset; ``aborted`` has what is aborted there without a marker."""
+        """With all decided below its last stable offset; ``aborted`` has what is aborted there
+        without a marker."""
         try:
             published, self.aborted = decisions.of(self.source, self._view.current())
             return published

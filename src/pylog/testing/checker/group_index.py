@@ -18,7 +18,8 @@ Positions = Mapping[str, "int | None"]
 
 
 class Commit(NamedTuple):
-    """A commit that contradicts its group, or the start of a member. ``kind`` defines ``against``."""
+    """A commit that contradicts its group, or the start of a member. ``kind`` defines
+    ``against``."""
 
     kind: str
     process: int

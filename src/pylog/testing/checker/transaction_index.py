@@ -24,7 +24,8 @@ class TransactionIndex:
         self.undecided: set[int] = set()
 
     def send(self, node: int, sent: Mapping[str, Sequence[Pair]], *, begins: bool) -> None:
-        """Take the records of an invocation. ``begins``: the commit has an invocation of its own."""
+        """Take the records of an invocation. ``begins``: the commit has an invocation of its
+        own."""
         self.records[node] = [
             (name, self._partitions[name].id_of(value))
             for name, pairs in sent.items()

@@ -37,8 +37,8 @@ class Cut(NamedTuple):
 class Rename(NamedTuple):
     """One change of names in a directory: ``removed`` is gone, ``added`` leads to ``node``.
 
-    A creation only adds, a removal only removes, a rename inside a directory does both. An exchange also
-    lets the name ``other`` lead to ``other_node``.
+    A creation only adds, a removal only removes, a rename inside a directory does both. An exchange
+    also lets the name ``other`` lead to ``other_node``.
     """
 
     sequence: int

@@ -1,7 +1,7 @@
 """The ``FileSystem`` of a simulated process, which answers like the real one.
 
-``tests/storage`` checks both against one table. Not simulated: symbolic links, ``..``, modes, several
-mounts.
+``tests/storage`` checks both against one table. Not simulated: symbolic links, ``..``, modes,
+several mounts.
 """
 
 from __future__ import annotations
@@ -183,7 +183,8 @@ class SimulatedFileSystem:
             self._change(before, old, None, node)
 
     def exchange(self, first: str, second: str) -> None:
-        """Names of one directory change in one step, those of two in two: a power failure may keep either."""
+        """Names of one directory change in one step, those of two in two: a power failure may keep
+        either."""
         self._process.step("exchange", first)
         (before, one), (after, other) = self._parent("exchange", first), self._parent("exchange", second)
         node, other_node = self._get("exchange", first), self._get("exchange", second)
