@@ -226,8 +226,8 @@ class FakeLog:
         """Partition 0 of a topic, for short."""
         return self.partition(name, 0)
 
-    def drop_gone(self) -> None:
-        """A fake log keeps nothing."""
+    def close_gone(self, name: str) -> None:
+        """A fake log has nothing open."""
 
     def catalog_version(self) -> int:
         if self.closed:

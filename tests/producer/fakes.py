@@ -40,6 +40,8 @@ class Late(NamedTuple):
 
 
 class FakePartition:
+    is_closed = False
+
     @property
     def log(self) -> FakePartition:
         return self
@@ -190,8 +192,8 @@ class FakeLog:
             self.create_topic(name)
         return self.describe_topic(name)
 
-    def drop_gone(self) -> None:
-        """A fake log keeps nothing."""
+    def close_gone(self, name: str) -> None:
+        """A fake log has nothing open."""
 
     def catalog_version(self) -> int:
         return self.version

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pylog import Log, Producer
-from pylog.errors import InvalidPartition, TopicChanged
+from pylog.errors import FormatVersionError, InvalidPartition, TopicChanged
+from pylog.producer.buffer import PartitionBuffer
 from pylog.testing import ManualClock
 
 KEYS = [b"k%d" % number for number in range(20)]
@@ -126,3 +127,61 @@ def test_the_first_record_after_a_repartition_is_refused(
         with pytest.raises(TopicChanged, match="send"):
             producer.send("t", b"v", key=b"k", partition=partition)
         producer.send("t", b"v", key=b"k", partition=partition).result()
+
+
+@pytest.mark.parametrize("renames", ["this", "another"])
+def test_a_topic_that_has_its_name_again_is_sent_to(logs: tuple[Log, Log], clock: ManualClock, renames: str) -> None:
+    log, other = logs
+    other.create_topic("t")
+    other.create_topic("another")
+    renaming = log if renames == "this" else other
+    with Producer(log, acks=1) as producer:
+        for offset in range(3):
+            assert producer.send("t", b"v").result().offset == offset
+            renaming.rename_topic("t", "new")
+            clock.sleep(1)
+            if offset != 1:
+                producer.send("another", b"v").result()
+            renaming.rename_topic("new", "t")
+            clock.sleep(1)
+
+
+def test_one_topic_that_cannot_be_read_stops_no_other(logs: tuple[Log, Log], clock: ManualClock) -> None:
+    log, other = logs
+    with Producer(log, acks=1) as producer:
+        for name in ("good", "bad"):
+            other.create_topic(name)
+            producer.send(name, b"v").result()
+        file = log.path / ".pylog" / "topics" / "bad.json"
+        file.write_text(file.read_text().replace('"config": {', '"config": {"partitioner": "later", '))
+        other.create_topic("another")
+        clock.sleep(1)
+        assert producer.send("good", b"v").result().offset == 1
+        assert producer.send_many("good", [b"v"])[0].result().offset == 2
+        with pytest.raises(FormatVersionError):
+            producer.send("bad", b"v").result()
+
+
+def test_a_batch_that_an_interrupted_append_has_left_is_acknowledged_after_a_change(
+    logs: tuple[Log, Log], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, other = logs
+    other.create_topic("t")
+    other.create_topic("another")
+    finish = PartitionBuffer.finish_in_flight
+    with Producer(log) as producer:
+        producer.send("t", b"v").result()
+
+        def interrupted(_: PartitionBuffer) -> None:
+            monkeypatch.setattr(PartitionBuffer, "finish_in_flight", finish)
+            raise KeyboardInterrupt
+
+        left = producer.send("t", b"v")
+        monkeypatch.setattr(PartitionBuffer, "finish_in_flight", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            producer.flush()
+        other.alter_topic("t", writable=False)
+        clock.sleep(1)
+        producer.send("another", b"v").result()
+        producer.flush()
+        assert left.result().offset == 1

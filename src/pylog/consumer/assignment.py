@@ -137,6 +137,7 @@ class Assignment:
         if requested.subscription is None and not requested.by_hand:
             raise ConfigError("nothing to read: call subscribe() or assign() first")
         while (version := self._log.catalog_version()) != self._catalog_version:
+            self._close_gone()
             try:
                 if requested.subscription is not None:
                     self._refresh_subscription(requested.subscription)
@@ -146,7 +147,6 @@ class Assignment:
                 if self._log.catalog_version() == version:
                     raise
                 continue  # deleted between two looks: look again
-            self._log.drop_gone()
             self._catalog_version = version
 
     def close(self, *, failed: bool, timeout_s: float | None = None) -> None:
@@ -161,6 +161,14 @@ class Assignment:
         return self._log.catalog_version() != self._catalog_version
 
     # A changed catalog
+
+    def _close_gone(self) -> None:
+        """Close the files of topics that are read here, and are gone, or others now."""
+        ids = {partition.topic: assigned.topic_id for partition, assigned in self._fetcher.assigned.items()}
+        found = self._log.existing_topics(ids)
+        for name, topic_id in ids.items():
+            if name not in found or found[name].id != topic_id:
+                self._log.close_gone(name)
 
     def _refresh_subscription(self, subscription: Subscription) -> None:
         topics = self._existing(subscription.wanted(self._log.topics()))

@@ -99,7 +99,7 @@ class GroupAssignment(Assignment):
         if version != self._catalog_version:
             with suppress(LogLocked):  # the next poll asks again
                 self.membership.want(self._wanted(), appeared=True)
-                self._log.drop_gone()
+                self._close_gone()
                 self._catalog_version, self._must_hold = version, True
         self.membership.tick()
         self._follow_and_hold(SHORT_S)

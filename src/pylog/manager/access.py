@@ -44,15 +44,15 @@ class OpenedLog(Protocol):
     def describe_topic(self, name: str) -> TopicDescription:
         """``TopicNotFound``."""
 
-    def drop_gone(self) -> None:
-        """Let go of partitions whose topics are gone. Called after the catalog's version has
-        changed."""
+    def close_gone(self, name: str) -> None:
+        """Close what is open of a topic that is gone, or is another one now."""
 
 
 class ProducerPartition(Protocol):
     """What a producer uses of a partition."""
 
     topic_id: str
+    is_closed: bool
 
     def append_batch(
         self,

@@ -158,21 +158,23 @@ class LogManager:
         for partition in closing:  # without the mutex: close waits for appends, which ask for the settings
             partition.close()
 
-    def drop_gone(self) -> None:
-        """Let go of the partitions of topics that other processes have deleted, or given other
-        partitions: their files close with their last user. Called after the catalog's version has
-        changed."""
+    def close_gone(self, name: str) -> None:
+        """Close what this process has open of a topic that another process has deleted,
+        repartitioned or created again. One that has another name can still be read."""
+        try:
+            if isinstance(self._catalog, Catalog) and self._catalog.being_changed():
+                return  # the version advances again when the change is complete
+            topics = self._known.existing(self._catalog.names()).values()
+        except own(PylogError):  # those who use a damaged topic get that
+            return
+        ids = {topic.id for topic in topics}
         with self._mutex:
-            for name in {key.topic for key in self._partitions}:
-                try:
-                    topic_id = self._known.describe(name).id
-                except own(TopicNotFound):
-                    topic_id = ""
-                except own(PylogError):  # its users get it
-                    continue
-                for key in [key for key in self._partitions if key.topic == name]:
-                    if self._partitions[key].topic_id != topic_id:
-                        del self._partitions[key]
+            found = [(key, partition) for key, partition in list(self._partitions.items()) if key.topic == name]
+            gone = [(key, partition) for key, partition in found if partition.topic_id not in ids]
+            for key, _ in gone:
+                self._partitions.pop(key, None)
+        for _, partition in gone:
+            partition.close()
 
     def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicDescription:
         """See ``Log.alter_topic``."""

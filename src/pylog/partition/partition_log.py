@@ -96,6 +96,7 @@ class PartitionLog:
         self.topic_partition = directory.topic_partition
         self.topic, self.number = directory.topic_partition
         self.topic_id = topic_id
+        self.is_closed = False
         self._notify = notify
         self._transactions = transactions
         self._after_roll = after_roll
@@ -383,6 +384,7 @@ class PartitionLog:
     def close(self) -> None:
         """Give the files back, and seal what is due. Appends after this raise ``Closed``; nothing
         appended is lost."""
+        self.is_closed = True
         self.view.close()
         self.reader.close()
         writing = vars(self).setdefault("_writing", ())

@@ -176,12 +176,15 @@ class PartitionBuffer:
             batch.close()
         return batch
 
-    def find_partition(self, log: ProducerLog) -> ProducerPartition:
+    def open_partition(self, log: ProducerLog) -> ProducerPartition:
         """The partition of exactly the topic that the buffer is for.
 
+        Opened again if a change of the topic has closed it: the topic may have its name again.
         A later topic of that name has its own buffer, which also numbers its batches from 0. A
         batch with a number in use would pass for a duplicate and be acknowledged but not written.
         """
+        if self.partition is not None and not self.partition.is_closed:
+            return self.partition
         name, number = self.topic_partition
         if self.topic.id in log.describe_topic(name).earlier_ids:
             raise TopicChanged.since(name)
@@ -193,21 +196,6 @@ class PartitionBuffer:
             )  # fmt: skip
         self.partition = partition
         return partition
-
-    def drop_partition(self) -> None:
-        """Let go of the partition, of a topic that has other buffers or none, unless something
-        waits for it."""
-        turn = self.writing
-        if turn.is_mine():  # in a signal handler or a callback
-            return
-        try:
-            if turn.take(False) and not self.pending_callbacks:
-                self.partition = None
-        finally:
-            try:  # see turn.py
-                turn.leave()
-            except own(NOT_MINE):
-                pass
 
     def finish_in_flight(self) -> None:
         """Move the batch in flight to those that wait for acknowledgement and callbacks."""

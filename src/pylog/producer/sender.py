@@ -263,7 +263,7 @@ class Sender:
         is_new = batch.state is not BUILT
         try:
             data = self._build(batch, buffer) if is_new else batch.data
-            partition = buffer.partition or buffer.find_partition(self._log)
+            partition = buffer.open_partition(self._log)
         except own(Exception) as error:  # of any kind: the batch's deliveries get it
             self._fail(batch, buffer, not_appended(error))
             return True

@@ -15,11 +15,10 @@ from pylog.codec.compression import codec_id, compress
 from pylog.errors import (
     BufferTimeout,
     Closed,
-    ConfigError,
     InvalidPartition,
+    PylogError,
     ReadOnlyTopic,
     TopicChanged,
-    TopicNotFound,
 )
 from pylog.interrupts import own
 from pylog.producer.buffer import IncompleteBatches, PartitionBuffer, TopicBuffers
@@ -122,19 +121,22 @@ class TopicCache:
         if version == self._version or is_mine(self._lock):  # a signal handler may have interrupted this method
             return
         with self._lock:
-            self._read_again()
-            self._log.drop_gone()
+            gone = self._read_again()
             self._version = version
+        for name in gone:
+            self._log.close_gone(name)
 
-    def _read_again(self) -> None:
+    def _read_again(self) -> list[str]:
+        """Returns the names whose topics are gone, or others now."""
+        gone = []
         for name, topic in list(self.known.items()):
             try:
                 self.known[name] = self._read(name, topic)
-            except own(TopicNotFound, ReadOnlyTopic, ConfigError):  # the next send to it asks again and raises this
+            except own(PylogError):  # the next send to it asks again and raises this
                 self.known.pop(name, None)
             if self.known.get(name) is not topic:
-                for buffer in topic.buffers:
-                    buffer.drop_partition()
+                gone.append(name)
+        return gone
 
     def current(
         self, buffer: PartitionBuffer, now_s: float, key: Any = None, *, is_chosen: bool = False
@@ -145,7 +147,7 @@ class TopicCache:
         it chooses again.
         """
         topic, name, number = buffer.topic, buffer.topic.name, buffer.number
-        count = len(topic.buffers)
+        count = 0 if key is not None and topic.key_hash is not None else len(topic.buffers)  # 0: choose again
         if now_s >= self._look_again_s or topic.is_stale:
             topic.is_stale = False
             self._look_again_s = now_s + _LOOK_EVERY_S

@@ -141,8 +141,8 @@ class StagedLog:
     def require_writable(self) -> None:
         self._log.require_writable()
 
-    def drop_gone(self) -> None:
-        """Nothing is kept."""
+    def close_gone(self, name: str) -> None:
+        """Nothing is open."""
 
     def catalog_version(self) -> int:
         return self._log.catalog_version()
@@ -165,6 +165,8 @@ class StagedLog:
 
 class StagedPartition:
     """A partition for a task's producer."""
+
+    is_closed = False
 
     def __init__(self, target: Target, file: StagedFile) -> None:
         self._target = target
