@@ -529,9 +529,9 @@ def test_a_send_that_returns_after_the_transaction_has_ended_is_not_in_the_next_
         early = producer.send("t", b"early", partition=0)
         append = producer._append
 
-        def append_late(*arguments: Any, is_chosen: bool) -> Delivery:
+        def append_late(*arguments: Any, **named: Any) -> Delivery:
             getattr(producer, end)()
-            return append(*arguments, is_chosen=is_chosen)
+            return append(*arguments, **named)
 
         monkeypatch.setattr(producer, "_append", append_late)
         late = producer.send("t", b"late", partition=1)

@@ -66,18 +66,19 @@ class Accumulator:
         headers: GivenHeaders,
         sequences: Sequences = UNNUMBERED,
         *,
-        is_chosen: bool = False,
+        among: list[PartitionBuffer] | None = None,
     ) -> Delivery:
         """Put a record into the buffer. ``sequences`` are of the batch that it opens, if it does.
 
-        ``is_chosen``: the partitioner chose the buffer. It chooses again if the topic has changed.
+        ``among``: the partitioner chose the buffer among these. It chooses again if the topic has
+        changed.
         Raises the error of the record or the topic's limit, ``BufferTimeout`` after
         ``max_block_ms``, or ``Closed``.
         """
         if buffer.is_extended and buffer.is_interrupted():
             raise interrupted(buffer)
         now_s = self._monotonic()
-        buffer = self._topics.current(buffer, now_s, key, is_chosen=is_chosen)
+        buffer = self._topics.current(buffer, now_s, key, among)
         end_s = now_s + self._config.max_block_s
         pool = self._pool
         needed_bytes = pool.share_bytes(buffer.topic.batch_bytes, self._incomplete.partitions_in_use(buffer, now_s))

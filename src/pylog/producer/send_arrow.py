@@ -78,15 +78,17 @@ class TableSender:
         columns = (repeat(None) if column is None else column[some] for column in rows[1:])
         try:
             for value, key, partition, time_ms, headers in zip(rows.values[some], *columns, strict=False):
+                buffers = topic.buffers
                 buffer = topic.only if partition is None else buffer_of(topic, partition)
                 if buffer is None:
-                    buffer = topic.buffers[choose(key, len(topic.buffers))]
+                    buffer = buffers[choose(key, len(buffers))]
                 if time_ms is None:
                     time_ms = now_ms  # noqa: PLW2901 - of this row, and of no other
                 batch = buffer.open
                 delivery = batch.append(Delivery, batch, time_ms, key, value, headers or ())
                 if delivery is None:
-                    delivery = append(buffer, time_ms, key, value, headers or (), is_chosen=partition is None)
+                    among = buffers if partition is None else None
+                    delivery = append(buffer, time_ms, key, value, headers or (), among=among)
                 sent.append(delivery)
         except own(PylogError) as error:
             error.facts["index"] = len(sent)

@@ -2,7 +2,7 @@
 
 A topic is looked up once. Later, a new batch, and a bulk send, only compare the catalog's version,
 and read again what changed: partitions, settings, or a topic deleted or created again under the
-same name. A partition that was chosen among others is chosen again.
+same name. A partition that was chosen is chosen again then, but not during a bulk send.
 """
 
 from __future__ import annotations
@@ -139,28 +139,27 @@ class TopicCache:
         return gone
 
     def current(
-        self, buffer: PartitionBuffer, now_s: float, key: Any = None, *, is_chosen: bool = False
+        self, buffer: PartitionBuffer, now_s: float, key: Any = None, among: list[PartitionBuffer] | None = None
     ) -> PartitionBuffer:
-        """The buffer after a refresh: the same one, unless its topic was deleted and created again.
+        """The buffer after a refresh: the same one, unless its topic was created again.
 
-        ``is_chosen``: the partitioner chose it for ``key``. If the topic has other partitions now,
-        it chooses again.
+        ``among``: the partitioner chose it among these for ``key``, and chooses again if the topic
+        has other ones now.
         """
         topic, name, number = buffer.topic, buffer.topic.name, buffer.number
-        count = 0 if key is not None and topic.key_hash is not None else len(topic.buffers)  # 0: choose again
         if now_s >= self._look_again_s or topic.is_stale:
             topic.is_stale = False
             self._look_again_s = now_s + _LOOK_EVERY_S
             self.refresh()
         found = self.known.get(name)
-        if found is topic and (len(topic.buffers) == count or not is_chosen):
+        if found is topic and (among is None or topic.buffers is among):
             return buffer
         if found is not topic:
             found = self.find(name)
             if topic.id in found.earlier_ids:  # the records before are to be sent again first
                 raise TopicChanged.since(name)
         buffers = found.buffers
-        if is_chosen:
+        if among is not None:
             number = found.choose(key, len(buffers))
         if number < len(buffers):
             return buffers[number]
