@@ -198,9 +198,10 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
             topic_buffers = self._known_topics[topic]
         except own(KeyError, TypeError):
             topic_buffers = self._find_to_send(topic)
-        buffers = topic_buffers.buffers
+        buffers = None
         buffer = topic_buffers.only
         if buffer is None or partition is not None:
+            buffers = topic_buffers.buffers
             key_hash = topic_buffers.key_hash
             if partition is not None:
                 buffer = self._topics.buffer(topic_buffers, partition)
@@ -216,9 +217,11 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         append = batch.append  # Python 3.11 is slow to call an attribute that is not a method
         delivery = append(Delivery, batch, timestamp_ms, key, value, headers)
         if delivery is None:
-            delivery = self._append(
-                buffer, timestamp_ms, key, value, headers, among=None if partition is not None else buffers
-            )
+            if partition is not None:
+                buffers = None
+            elif buffers is None and len(buffers := topic_buffers.buffers) > 1:  # there was only one
+                buffers = []
+            delivery = self._append(buffer, timestamp_ms, key, value, headers, among=buffers)
         if self._has_more_to_do:
             self._bulk.do_more((delivery,), (delivery.batch,))
         return delivery
