@@ -11,7 +11,7 @@ cdef enum:
     ENTRIES_IN_A_LINE = 4
 
 
-cdef uint64_t ORDINAL_MASK = key_map.ORDINAL_MASK
+cdef uint64_t ORDINAL_MASK = format.KEY_ORDINAL_MASK
 
 
 cdef struct KeyedRecord:

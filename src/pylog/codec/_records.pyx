@@ -25,7 +25,7 @@ from libc.string cimport memcpy, memset
 
 from collections.abc import Mapping
 
-from pylog.codec import faults, format, key_map
+from pylog.codec import faults, format
 from pylog.codec.checksum import crc32c as _crc32c
 from pylog.codec.columns import Columns
 from pylog.codec.header import BatchHeader as _BatchHeader

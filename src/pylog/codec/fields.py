@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pylog.codec import faults
-from pylog.codec.format import INT64_MAX, MAX_HEADERS
+from pylog.codec.format import MAX_HEADERS
 from pylog.codec.varint import VARINTS, encode_varint, varint
 from pylog.errors import SerializationError
 from pylog.interrupts import own
@@ -16,11 +16,6 @@ from pylog.model import GivenHeaders
 
 _NULL = encode_varint(-1)
 NO_HEADERS_ENCODED = encode_varint(0)
-
-
-def check_timestamp(timestamp_ms: int) -> None:
-    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool) or not 0 <= timestamp_ms <= INT64_MAX:
-        raise faults.unusable_timestamp(timestamp_ms)
 
 
 def bytes_of(field: str, value: object) -> bytes:

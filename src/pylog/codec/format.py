@@ -119,3 +119,6 @@ XERIAL_VERSION = 1
 XERIAL_BLOCK_BYTES = 32 * 1024
 XERIAL_SIZE_STRUCT = struct.Struct(">i")
 SNAPPY_MAX_RATIO = 22  # a copy of 64 bytes takes three
+
+KEY_ORDINAL_MASK = (1 << 48) - 1
+"""In an entry of a key map: an offset less the first one, plus one. 0: the entry is free."""

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from pylog.codec import faults
 from pylog.codec.format import INT64_MAX, INT64_MIN, MAX_HEADERS, MIN_HEADER_BYTES, MIN_RECORD_BYTES, Buffer
+from pylog.codec.format import KEY_ORDINAL_MASK as ORDINAL_MASK
 from pylog.codec.framing import Payload, read_bounds
 from pylog.codec.varint import decode_varint
 
 ENTRY_BYTES = 16
 SECRET_BYTES = 16
-ORDINAL_MASK = (1 << 48) - 1  # of an offset less the first one, plus one; 0: the entry is free
 _ENTRIES_IN_A_LINE = 4
 _ENTRY = _HASH = Struct("<QQ")
 

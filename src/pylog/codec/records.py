@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pylog.clock import machine_ns
 from pylog.codec import faults
 from pylog.codec.columns import Allocate, Columns, ColumnsBuilder, microseconds  # noqa: F401 - as in _records.pyx
-from pylog.codec.fields import NO_HEADERS_ENCODED, bytes_of, check_timestamp, encode_headers, encode_record
+from pylog.codec.fields import NO_HEADERS_ENCODED, bytes_of, encode_headers, encode_record
 from pylog.codec.format import HEADER_BYTES, INT32_MAX, INT64_MAX, MAX_HEADERS, MIN_RECORD_BYTES, Buffer
 from pylog.codec.framing import Payload, read_bounds, read_fields, read_headers
 from pylog.codec.least_time import least_timestamp_ms  # noqa: F401 - as in _records.pyx
@@ -85,7 +85,7 @@ class RecordEncoder:
         if timestamp_ms is None:
             timestamp_ms = machine_ns() // 1_000_000 if self._now_ms is None else self._now_ms()
         if timestamp_ms != self._times.last_ms or type(timestamp_ms) is not int:
-            check_timestamp(timestamp_ms)
+            faults.check_timestamp(timestamp_ms)
         if type(key) is not bytes and key is not None:
             key = bytes_of("key", key)
         if type(value) is not bytes and value is not None:
@@ -168,7 +168,7 @@ class RecordEncoder:
         such a value, or a mapping, ``InvalidTimestamp`` outside 0 .. 2**63 - 1. An error changes
         nothing.
         """
-        check_timestamp(timestamp_ms)
+        faults.check_timestamp(timestamp_ms)
         return self._put(self._times.then(timestamp_ms), key, value, headers)
 
     def _put(self, times: Times, key: bytes | None, value: bytes | None, headers: GivenHeaders) -> bool:

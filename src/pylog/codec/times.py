@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable
 
 from pylog.codec import faults
-from pylog.codec.fields import check_timestamp
+from pylog.codec.faults import check_timestamp
 from pylog.codec.varint import varint
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
-from pylog.codec.fields import check_timestamp
+from pylog.codec.faults import check_timestamp
 from pylog.errors import InvalidTimestamp, PylogError
 from pylog.interrupts import own
 from pylog.producer.accumulator import Accumulator

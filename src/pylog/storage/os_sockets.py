@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 
 from pylog.interrupts import suppress
 
@@ -17,6 +16,8 @@ def acknowledge_at_once() -> None:
     the receiver's kernel delays by up to 40 ms (tcp(7), ``TCP_QUICKACK``). Without that option
     (Linux has it), or without /proc, it does nothing.
     """
+    import socket  # most processes need it only here, or not at all
+
     if not hasattr(socket, "TCP_QUICKACK"):
         return
     names: list[str] = []
