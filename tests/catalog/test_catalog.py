@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from pylog.catalog import KafkaCatalog, Layout, TopicConfig, TopicDescription, check_topic_name
+from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicConfig, TopicDescription, check_topic_name
 from pylog.catalog.layout import parse_partition
 from pylog.consumer import Consumer
 from pylog.errors import (
@@ -607,6 +607,31 @@ def test_files_of_topics_that_another_process_deletes_are_closed(tmp_log_dir: Pa
             assert deleted_files(tmp_log_dir) == []
         producer.close()
         consumer.close()
+
+
+def test_a_partition_of_the_new_topic_that_is_opened_meanwhile_stays_open(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        other.create_topic("t")
+        before = log.partition("t", 0)
+        other.delete_topic("t")
+        names, opened = Catalog.names, []
+
+        def created_after(catalog: Catalog) -> list[str]:
+            monkeypatch.setattr(Catalog, "names", names)
+            found = names(catalog)
+            other.create_topic("t")
+            opened.append(log.partition("t", 0))
+            return found
+
+        monkeypatch.setattr(Catalog, "names", created_after)
+        log.manager.close_gone("t")
+        opened[0].append(one("a"))
+        assert values(opened[0].read(0)) == ["a"]
+        assert log.partition("t", 0).log is opened[0].log
+        with pytest.raises(TopicNotFound):
+            before.append(one("b"))
 
 
 @pytest.mark.parametrize(

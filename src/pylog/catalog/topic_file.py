@@ -73,9 +73,8 @@ def _checked(
         return before.with_changes(changes)
     except own(ConfigError) as error:
         value, where = changes.get(error.option), f"{field}.{error.option}"
-        if isinstance(value, str) and not isinstance(
-            getattr(before, error.option), int | float
-        ):  # the name of a choice
+        is_number = isinstance(getattr(before, error.option), int | float)  # else one of several names
+        if isinstance(value, str) and not is_number:
             raise FormatVersionError(
                 f"{path}: in {field}, {error}; upgrade pylog, or if no version knows it, restore the file from a copy",
                 path=path, field=where, value=value,

@@ -30,7 +30,7 @@ class Consumption:
 
     def __init__(self, manager: LogManager) -> None:
         self._groups = manager.part(GroupAdmin)
-        self._durable_groups: dict[tuple[str, int], list[str]] = {}  # by topic id and number of the partition
+        self._durable_groups: dict[tuple[str, int], list[str]] = {}  # by topic id and partition
 
     def is_still_consumed(self, partition: PartitionLog, offset: int) -> bool:
         """Whether every group has committed up to ``offset``, as the last call of ``consumed`` with
@@ -39,10 +39,8 @@ class Consumption:
         Takes no lock of another process, so that newer commits may not be durable: a group that has
         come since then has not consumed anything, for it could lose them.
         """
-        known, now = (
-            self._durable_groups.get((partition.topic_id, partition.number), ()),
-            self.consumed(partition, durably=False),
-        )
+        known = self._durable_groups.get((partition.topic_id, partition.number), ())
+        now = self.consumed(partition, durably=False)
         return offset <= now.offset and set(now.groups).issubset(known)
 
     def consumed(self, partition: PartitionLog, *, durably: bool) -> Consumed:

@@ -160,21 +160,21 @@ class LogManager:
 
     def close_gone(self, name: str) -> None:
         """Close what this process has open of a topic that another process has deleted,
-        repartitioned or created again. One that has another name can still be read."""
+        repartitioned or created again; waits for appends. A renamed one can still be read."""
+        with self._mutex:  # before the look: what is opened later is of a topic that is there
+            open_now = [item for item in self._partitions.items() if item[0].topic == name]
         try:
             if isinstance(self._catalog, Catalog) and self._catalog.being_changed():
                 return  # the version advances again when the change is complete
-            topics = self._known.existing(self._catalog.names()).values()
+            ids = {topic.id for topic in self._known.existing(self._catalog.names()).values()}
         except own(PylogError):  # those who use a damaged topic get that
             return
-        ids = {topic.id for topic in topics}
-        with self._mutex:
-            found = [(key, partition) for key, partition in list(self._partitions.items()) if key.topic == name]
-            gone = [(key, partition) for key, partition in found if partition.topic_id not in ids]
-            for key, _ in gone:
-                self._partitions.pop(key, None)
-        for _, partition in gone:
-            partition.close()
+        for key, partition in open_now:
+            if partition.topic_id not in ids:
+                with self._mutex:
+                    if self._partitions.get(key) is partition:
+                        del self._partitions[key]
+                partition.close()
 
     def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicDescription:
         """See ``Log.alter_topic``."""
