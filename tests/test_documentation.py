@@ -411,6 +411,25 @@ def undocumented_files(root: Path) -> list[str]:
     return [path.name for path in files if not any(re.fullmatch(pattern, path.name) for pattern in patterns)]
 
 
+def named_in_vain(text: str) -> list[str]:
+    """What a text says is in a file of the source, and is not."""
+    found = re.findall(r"`([\w.]+)` in `(src/[\w./]+\.(?:py|pyx|pxi))`", text)
+    return [
+        f"{name} in {file}"
+        for name, file in found
+        if not re.search(rf"\b{name.split('.')[-1]}\b", (PROJECT / file).read_text())
+    ]
+
+
+def test_what_the_map_names_in_a_file_is_there() -> None:
+    text = (PROJECT / "docs" / "contributing-map.md").read_text()
+    assert text.count("` in `src/") >= 8
+    assert named_in_vain(text) == []
+    assert named_in_vain("`no_such_name` in `src/pylog/log.py`, `Log` in `src/pylog/log.py`") == [
+        "no_such_name in src/pylog/log.py"
+    ]
+
+
 def test_the_tree_of_a_log_has_every_file(tmp_path: Path) -> None:
     with pylog.Log(tmp_path / "log") as log, pylog.Producer(log, linger_ms=0) as producer:
         log.create_topic("orders", segment_bytes=1024)
