@@ -163,7 +163,7 @@ class Assignment:
     # A changed catalog
 
     def _close_gone(self) -> None:
-        """Close the files of topics that are read here, and are gone, or others now."""
+        """Close the files of topics that are read here, and that were deleted or created again."""
         ids = {partition.topic: assigned.topic_id for partition, assigned in self._fetcher.assigned.items()}
         found = self._log.existing_topics(ids)
         for name, topic_id in ids.items():

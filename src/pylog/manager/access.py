@@ -45,7 +45,7 @@ class OpenedLog(Protocol):
         """``TopicNotFound``."""
 
     def close_gone(self, name: str) -> None:
-        """Close what is open of a topic that is gone, or is another one now."""
+        """Close what is open of a topic that was deleted, repartitioned or created again."""
 
 
 class ProducerPartition(Protocol):

@@ -167,7 +167,7 @@ class LogManager:
             if isinstance(self._catalog, Catalog) and self._catalog.being_changed():
                 return  # the version advances again when the change is complete
             ids = {topic.id for topic in self._known.existing(self._catalog.names()).values()}
-        except own(PylogError):  # those who use a damaged topic get that
+        except own(PylogError):  # of a damaged topic: its own users get the error
             return
         for key, partition in open_now:
             if partition.topic_id not in ids:

@@ -219,7 +219,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         if delivery is None:
             if partition is not None:
                 buffers = None
-            elif buffers is None and len(buffers := topic_buffers.buffers) > 1:  # there was only one
+            elif buffers is None and len(buffers := topic_buffers.buffers) > 1:  # it was the only one
                 buffers = []
             delivery = self._append(buffer, timestamp_ms, key, value, headers, among=buffers)
         if self._has_more_to_do:

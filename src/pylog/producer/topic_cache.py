@@ -127,7 +127,7 @@ class TopicCache:
             self._log.close_gone(name)
 
     def _read_again(self) -> list[str]:
-        """Returns the names whose topics are gone, or others now."""
+        """Return the names that have no buffers now, or other ones."""
         gone = []
         for name, topic in list(self.known.items()):
             try:
