@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,6 +143,23 @@ def test_a_file_that_another_process_makes_meanwhile_is_opened_as_it_is(tmp_path
     assert os.read(descriptor.fileno(), 99) == b"kept"
     descriptor.close()
     assert mode_of(tmp_path / "f") == 0o640
+
+
+def test_a_file_that_is_removed_when_it_was_just_found_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = os.access
+
+    def remove_found(name: str, mode: int, **where: Any) -> bool:
+        found = look(name, mode, **where)
+        (tmp_path / "f").unlink()
+        return found
+
+    (tmp_path / "f").write_text("old")
+    monkeypatch.setattr(os, "access", remove_found)
+    descriptor = open_or_make(f"{tmp_path}/f", os.O_RDWR | os.O_NOFOLLOW, f"{tmp_path}/f", None, lambda _: 0o600)
+    descriptor.close()
+    assert (tmp_path / "f").read_bytes() == b""
 
 
 @pytest.mark.parametrize("umask", [0o077], indirect=True, ids=oct)
