@@ -23,6 +23,7 @@ import pytest
 
 import pylog
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
+from pylog.cli.main import _termination_interrupts as termination_interrupts
 from pylog.errors import CorruptSegment, LogLocked, OutcomeUnknown, PylogError, StorageError, TopicNotFound
 from pylog.interrupts import WeakSet, is_foreign, is_of_handler, own, suppress
 from pylog.partition.producers import snapshots
@@ -79,6 +80,11 @@ def test_an_installed_handler_is_recognized_whatever_it_raises(handler: Any, ins
     assert is_of_handler(error)
     installed(signal.SIG_DFL)
     assert not is_of_handler(error)
+
+
+def test_the_handler_of_a_command_is_recognized_although_it_is_of_pylog() -> None:
+    with termination_interrupts():
+        assert is_of_handler(caught_from(partial(signal.raise_signal, signal.SIGTERM)))
 
 
 @pytest.mark.parametrize("error", [TimeoutError(), OSError(errno.EIO, ""), ValueError(), FileNotFoundError()])

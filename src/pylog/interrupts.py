@@ -32,6 +32,7 @@ E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
 
 _LIBRARIES = ("cramjam", "crc32c", "lz4", "mmh3", "numpy", "pandas", "pyarrow", "zstandard")
+_OURS = ("pylog.", "namedtuple_")  # the latter: made by collections.namedtuple
 _CALLED = frozenset(("pylog", *_LIBRARIES, *sys.stdlib_module_names)) - {"__main__"}
 
 
@@ -68,7 +69,8 @@ def is_of_handler(error: BaseException) -> bool:
     trace = error.__traceback__
     codes: set[CodeType] | None = None
     while trace is not None:
-        if _module(trace) != "pylog" or ".cli" in str(trace.tb_frame.f_globals.get("__name__")):
+        name = _name_of_module(trace)
+        if not name.startswith(_OURS) or ".cli" in name:
             codes = set(_installed()) if codes is None else codes
             if trace.tb_frame.f_code in codes:
                 return True
@@ -92,8 +94,12 @@ def was_raised_meanwhile(error: BaseException, kind: type[BaseException]) -> boo
 
 def _module(trace: TracebackType) -> str:
     """The topmost package of the frame's module."""
-    name = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-    return "pylog" if name.startswith("namedtuple_") else name  # made by collections.namedtuple
+    name = _name_of_module(trace)
+    return "pylog" if name.startswith(_OURS) else name.partition(".")[0]
+
+
+def _name_of_module(trace: TracebackType) -> str:
+    return str(trace.tb_frame.f_globals.get("__name__", ""))
 
 
 def _installed() -> Iterator[CodeType]:
