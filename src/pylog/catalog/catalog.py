@@ -105,6 +105,7 @@ class Catalog:
         return self.with_suffix(MOVED_TOPIC_SUFFIX)
 
     def with_suffix(self, suffix: str) -> list[str]:
+        """The catalog's files that end with ``suffix``, without it. ``LogNotFound``."""
         try:
             found = self._filesystem.names(self._layout.topics)
         except own(FileNotFoundError) as error:

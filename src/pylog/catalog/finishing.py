@@ -10,7 +10,7 @@ from functools import partial
 from pylog.catalog.catalog import Catalog, Retire
 from pylog.catalog.changes import Commit, TopicChange, read_change, write_draft
 from pylog.catalog.disposal import is_own_directory, make_room, remove_all_condemned, remove_partition
-from pylog.catalog.layout import DRAFT_SUFFIX, Layout
+from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, DRAFT_SUFFIX, MOVED_TOPIC_SUFFIX, Layout
 from pylog.catalog.topic import check_topic_name
 from pylog.catalog.topic_file import read_topic
 from pylog.clock import Clock
@@ -23,6 +23,11 @@ logger = logging.getLogger("pylog.catalog")
 
 WriteCommits = Callable[[Sequence[Commit]], None]
 """Writes commits of groups as they are. Durable on return."""
+
+
+def has_unfinished(catalog: Catalog) -> bool:
+    """Whether a change or a deletion of a topic is not complete, also after a crash."""
+    return any(name.endswith((MOVED_TOPIC_SUFFIX, DELETED_TOPIC_SUFFIX)) for name in catalog.with_suffix(""))
 
 
 class TopicChanges:

@@ -117,6 +117,8 @@ class TopicConfig(NamedTuple):
 
     def with_changes(self, changes: Mapping[str, Any]) -> TopicConfig:
         """A changed copy. ``ConfigError`` for unknown options and values out of range."""
+        if not changes:
+            return self
         for option in changes:
             if option not in self._fields:
                 raise ConfigError(
@@ -268,7 +270,7 @@ def lawful_names(found: Iterable[str], directory: str) -> list[str]:
     return sorted(names)
 
 
-def ignored_limits(path: str, recorded: Mapping[str, Any]) -> dict[str, int]:
+def ignored_limits(path: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
     """The limits that ``path`` records as earlier versions did, as unlimited. Others than their
     defaults are logged once: nothing ever obeyed such a limit, so it must not take effect now."""
     found = {option: recorded[option] for option in _OLD_LIMITS if option in recorded}

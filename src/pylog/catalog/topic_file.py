@@ -53,7 +53,7 @@ def topic_of(name: str, path: str, content: dict[str, Any]) -> TopicDescription:
     if not isinstance(cleanup, dict):
         raise damaged_field(path, f"config.{_CLEANUP}", cleanup, "an object")
     first = _checked(path, "config", TopicConfig(partitioner=MURMUR3), config, (*_FIRST, _WRITABLE))
-    first = first.with_changes(ignored_limits(path, config))
+    first = first._replace(**ignored_limits(path, config))
     now = _checked(path, f"config.{_CLEANUP}", first, cleanup, _OF_CLEANUP)
     earlier_ids = content.get("earlier_ids", [])
     if not isinstance(earlier_ids, list) or not all(isinstance(each, str) for each in earlier_ids):

@@ -22,6 +22,7 @@ from pylog.catalog import (
     no_such_partition,
 )
 from pylog.catalog.changes import Commit
+from pylog.catalog.finishing import has_unfinished
 from pylog.catalog.settings import LogSettings, read_settings, write_settings
 from pylog.checks import refuse_records
 from pylog.clock import Clock, SystemClock
@@ -109,7 +110,7 @@ class LogManager:
         self._producer_ids = ProducerIds(opened.filesystem, self.clock, self.layout.producer_ids)
         after_fork_in_child(self._forget_parent)
         self.write_commits: Callable[[Sequence[Commit]], None] = partial(write_commits, self)
-        if isinstance(self._catalog, Catalog) and not self.read_only:
+        if isinstance(self._catalog, Catalog) and not self.read_only and has_unfinished(self._catalog):
             changes_of(self, 0.0).finish_if_free()
             self._catalog.finish_deletions(
                 lambda directory: self._retire(directory, 0.0), lambda topic: self._forget_commits(self, topic, 0.0)
