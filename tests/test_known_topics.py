@@ -140,6 +140,38 @@ def test_who_asks_for_a_missing_topic_by_name_is_told_what_is_there(tmp_log_dir:
                 log.describe_topic("t")
 
 
+def test_a_thread_that_waits_for_anothers_look_does_not_look_itself(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_waiting = threading.Event()
+    looked: list[str] = []
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        known, describe, mutex = log.manager._known, Catalog.describe, threading.RLock()
+
+        class Noting:
+            def __enter__(self) -> None:
+                if threading.current_thread() is waiting:
+                    is_waiting.set()
+                mutex.acquire()
+
+            def __exit__(self, *_: object) -> None:
+                mutex.release()
+
+        def slow(catalog: Catalog, name: str, *more: str) -> TopicDescription:
+            looked.append(name)
+            waiting.start()
+            assert is_waiting.wait(30)
+            return describe(catalog, name, *more)
+
+        waiting = threading.Thread(target=log.describe_topic, args=("t",))
+        monkeypatch.setattr(known, "_mutex", Noting())
+        monkeypatch.setattr(Catalog, "describe", slow)
+        log.describe_topic("t")
+        waiting.join()
+    assert looked == ["t"]
+
+
 def test_a_child_forked_during_another_threads_look_looks_itself(
     tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import sys
 from collections.abc import Callable
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from pylog.errors import LogLocked
+from pylog.errors import ForkedHandle, LogLocked
 from pylog.log import Log
 from pylog.storage import SLEEP_MAX_S, FileLock, OsFileSystem, acquire, while_holding
 from tests.partition.logs import ManualClock
+from tests.system import fail
 
 
 def is_free(path: str) -> bool:
@@ -63,6 +65,29 @@ def test_a_lock_that_comes_free_while_waiting_is_taken(tmp_path: Path) -> None:
     assert not while_holding(OsFileSystem(), clock, path, lambda: is_free(path))
     assert 1.0 < clock.seconds < 1.1
     lock.close()
+
+
+class ForkedDuring(OsFileSystem):
+    """As if a signal handler had forked after the first look, and this were the child."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers = itertools.count()
+
+    def process_id(self) -> int:
+        return next(self._numbers)
+
+
+def test_work_that_fails_in_a_child_forked_meanwhile_is_its_parents(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    with pytest.raises(ForkedHandle, match=r"the parent process continues.* full") as caught:
+        while_holding(ForkedDuring(), ManualClock(), path, lambda: fail(OSError(errno.ENOSPC, "full")))
+    assert caught.value.path == path
+    already_said = ForkedHandle("the work noticed itself", path="elsewhere")
+    with pytest.raises(ForkedHandle) as caught:
+        while_holding(ForkedDuring(), ManualClock(), path, lambda: fail(already_said))
+    assert caught.value is already_said
+    assert is_free(path)
 
 
 class Pauses(ManualClock):
