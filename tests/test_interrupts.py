@@ -87,6 +87,22 @@ def test_the_handler_of_a_command_is_recognized_although_it_is_of_pylog() -> Non
         assert is_of_handler(caught_from(partial(signal.raise_signal, signal.SIGTERM)))
 
 
+@pytest.mark.parametrize(
+    ("module", "foreign"),
+    [
+        ("pylog_app.handlers", True),
+        ("pylogger", True),
+        ("application.cli.main", True),
+        ("pylog.storage.x", False),
+        ("namedtuple_Point", False),
+    ],
+)
+def test_who_raised_an_exception_is_told_by_the_package_of_its_function(module: str, foreign: bool) -> None:
+    names: dict[str, Any] = {"__name__": module}
+    exec("def raise_it(): raise TimeoutError", names)
+    assert is_foreign(caught_from(names["raise_it"])) is foreign
+
+
 @pytest.mark.parametrize("error", [TimeoutError(), OSError(errno.EIO, ""), ValueError(), FileNotFoundError()])
 def test_what_a_function_of_the_application_raises_is_foreign_and_what_the_system_raises_is_not(
     error: Exception,

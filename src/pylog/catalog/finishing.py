@@ -26,7 +26,8 @@ WriteCommits = Callable[[Sequence[Commit]], None]
 
 
 def has_unfinished(catalog: Catalog) -> bool:
-    """Whether a change or a deletion of a topic is not complete, also after a crash."""
+    """Whether a change or a deletion of a topic is not complete, also after a crash. Takes no
+    lock."""
     return any(name.endswith((MOVED_TOPIC_SUFFIX, DELETED_TOPIC_SUFFIX)) for name in catalog.with_suffix(""))
 
 

@@ -116,7 +116,8 @@ class TopicConfig(NamedTuple):
     writable: bool = True
 
     def with_changes(self, changes: Mapping[str, Any]) -> TopicConfig:
-        """A changed copy. ``ConfigError`` for unknown options and values out of range."""
+        """A changed copy; itself, unchecked, without changes. ``ConfigError`` for unknown options
+        and values out of range."""
         if not changes:
             return self
         for option in changes:

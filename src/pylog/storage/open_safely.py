@@ -158,17 +158,17 @@ def open_or_make(name: str, flags: int, path: str, directory: int | None, mode_o
 
     The new file belongs to the owner of its directory, if this process may change the owner.
     """
-    # An exception would take longer.
-    is_there = os.access(name, os.F_OK, dir_fd=directory, follow_symlinks=False)
+    # Most files are new here, and a failed attempt to open one takes longer than this look.
+    may_be_there = os.access(name, os.F_OK, dir_fd=directory, follow_symlinks=False)
     while True:
-        if is_there:
+        if may_be_there:
             try:
                 return open_regular(name, flags, path, directory)
             except own(FileNotFoundError):
                 pass
         above = status_around(directory, path)
         mode = mode_of(stat.S_IMODE(above.st_mode))
-        is_there = True
+        may_be_there = True
         try:
             made = flags | os.O_CREAT | os.O_EXCL | _NEVER_WAIT
             descriptor = with_descriptor(open_descriptor, name, made, mode, directory)
