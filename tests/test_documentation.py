@@ -450,3 +450,25 @@ def test_the_tree_of_a_log_has_every_file(tmp_path: Path) -> None:
 
 def test_the_readme_fits_on_two_screens() -> None:
     assert len((PROJECT / "README.md").read_text().splitlines()) <= 120
+
+
+def wide_prose(text: str) -> list[str]:
+    """The lines wider than 100 columns, without code, tables and pictures."""
+    prose = re.sub(r"^( *)```.*?^\1```", lambda code: "\n" * code[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE)
+    return [
+        f"line {number}: {line}"
+        for number, line in enumerate(prose.splitlines(), 1)
+        if len(line) > 100 and not line.startswith(("|", "![", "    "))
+    ]
+
+
+@pytest.mark.parametrize("page", [*PAGES, PROJECT / "CHANGELOG.md"], ids=lambda page: str(page.relative_to(PROJECT)))
+def test_prose_is_wrapped_at_100_columns(page: Path) -> None:
+    assert wide_prose(page.read_text()) == []
+
+
+def test_wide_prose_is_found() -> None:
+    wide = "word " * 21
+    assert wide_prose(f"{wide}\n") == [f"line 1: {wide}"]
+    assert wide_prose(f"```python\n{wide}\n```\n{wide}\n") == [f"line 4: {wide}"]
+    assert wide_prose(f"- ok\n  {wide}\n| {wide}\n![{wide}](x.svg)\n    {wide}\n") == [f"line 2:   {wide}"]

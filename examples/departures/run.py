@@ -79,7 +79,7 @@ def log_directory(arguments: argparse.Namespace) -> Iterator[Path]:
 
 def run(directory: Path, arguments: argparse.Namespace) -> int:
     with step(f"The log: {directory}"), Log(directory) as log:
-        # Retention goes by the records' own times, and these are years ago: keep them for ever.
+        # Retention goes by the records' own times, and these are years ago: keep them forever.
         log.create_topic(TOPIC, partitions=PARTITIONS)
         log.create_topic(PLANS)
         print(f"created the topic {TOPIC} with {PARTITIONS} partitions")

@@ -136,7 +136,7 @@ def main() -> int:
     flights = load_flights(list(AIRPORTS), arguments.limit)
     try:
         with Log(arguments.directory / "log") as log:
-            if DELAYS not in log.topics():  # else all was sent before, and the query goes on
+            if DELAYS not in log.topics():  # else all was sent before, and the query continues
                 prepare(log, flights)
             spark = start_spark()
             try:
@@ -151,7 +151,7 @@ def main() -> int:
         print(f"failed: {cause(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on", file=sys.stderr)
+        print("interrupted; the same command continues", file=sys.stderr)
         return 130
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     draw_year(found, arguments.output)

@@ -95,7 +95,7 @@ def main() -> int:
     )
     parser.add_argument("--group", help='commit what the lake has as this group: retention="consumed" keeps the rest')
     parser.add_argument(
-        "--accept-loss", action="store_true", help="go on if records are gone that the lake does not have"
+        "--accept-loss", action="store_true", help="continue if records are gone that the lake does not have"
     )
     arguments = parser.parse_args()
     log, group = None, arguments.group or ""

@@ -32,8 +32,8 @@ ON CONFLICT (partition, offset) DO UPDATE SET times = times + 1, worker = exclud
 
 
 class Handled:
-    """The table in a directory, made if it is not there. A write stands when its call returns,
-    whoever is killed then."""
+    """The table in a directory, made if it is not there. A write survives the death
+    of its process after the call has returned."""
 
     def __init__(self, directory: str | Path) -> None:
         self._database = sqlite3.connect(Path(directory, FILE), timeout=PATIENCE_S, isolation_level=None)

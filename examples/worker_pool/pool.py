@@ -80,7 +80,7 @@ class Pool:
                 code = worker.poll()
                 if code is None:
                     continue
-                if code == -signal.SIGKILL:  # by this pool, or by whoever tries it
+                if code == -signal.SIGKILL:  # by this pool, or by a user who tries it
                     self.killed += 1
                 elif code not in (0, -signal.SIGTERM):  # SIGTERM: before it had begun
                     raise ChildFailed(f"{name} {how_it_ended(code)}")

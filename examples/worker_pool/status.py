@@ -26,7 +26,7 @@ class Member(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Of one partition. ``owner`` is "" while nobody reads it."""
+    """Of one partition. ``owner`` is "" while no member reads it."""
 
     number: int
     owner: str
@@ -84,7 +84,7 @@ class Watch:
         ends = self._log_ends()
         try:
             group = self._log.describe_group(GROUP)
-        except GroupNotFound:  # nobody has joined yet
+        except GroupNotFound:  # no member has joined yet
             return Status(now_s, [], [Progress(number, "", 0, end) for number, end in ends.items()], 0, 0.0, 0.0)
         names = {member.member_id: member.client_id for member in group.members}
         members = [

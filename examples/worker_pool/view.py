@@ -99,7 +99,7 @@ def picture(status: Status, notes: list[str]) -> RenderableType:
 
 def row(partition: Progress) -> tuple[str, ...]:
     figures = (f"{figure:,}" for figure in (partition.committed, partition.end, partition.lag))
-    return str(partition.number), printable(partition.owner) or "nobody", *figures
+    return str(partition.number), printable(partition.owner) or "no member", *figures
 
 
 def bar(lag: int, widest: int) -> str:

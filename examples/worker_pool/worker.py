@@ -23,7 +23,7 @@ from pylog import Consumer, Log
 from pylog.errors import CommitFailed, PylogError, Wakeup
 
 BATCH = 25  # orders between two commits: so many come again, at most, when a worker is killed
-MAX_POLL_INTERVAL_MS = 5_000  # a worker that does nothing for so long (kill -STOP) is expelled, and others go on
+MAX_POLL_INTERVAL_MS = 5_000  # a worker that does nothing for so long (kill -STOP) is expelled, and others continue
 
 
 def work(directory: str, name: str, work_ms: float) -> None:
@@ -50,7 +50,7 @@ def work(directory: str, name: str, work_ms: float) -> None:
                     time.sleep(work_ms / 1_000)  # the work: a call of a payment service, say
                     handled.add(record, decode(record), name)  # the effect comes first,
                 if records:
-                    with suppress(CommitFailed):  # expelled: others handle these again, and the next poll joins anew
+                    with suppress(CommitFailed):  # expelled: others handle these again, and the next poll joins again
                         consumer.commit()  # then how far it has come
         except Wakeup:
             return  # leaving the consumer's block leaves the group: the others take over at once

@@ -81,7 +81,7 @@ record BatchHeader(
     return count == lastOffsetDelta + 1L;
   }
 
-  /** Whether the payload may hold so many records: a compressed one is not decompressed to see it. */
+  /** Whether the payload may hold this number of records: a compressed one is not decompressed to see it. */
   boolean isCountPossible() {
     return (long) count * MIN_RECORD_BYTES <= Decompressor.LIMIT_BYTES;
   }

@@ -77,7 +77,7 @@ final class Decompressor implements AutoCloseable {
     return limit - end;
   }
 
-  /** Memory for so many bytes after the end. {@code BeyondLimit}. */
+  /** Memory for that many bytes after the end. {@code BeyondLimit}. */
   byte[] space(long bytes) {
     if (bytes > room()) {
       throw new BeyondLimit();
@@ -96,7 +96,7 @@ final class Decompressor implements AutoCloseable {
     return Math.min(data.length - Bytes.SLACK, limit) - end;
   }
 
-  /** So many bytes were written after the end. */
+  /** That many bytes were written after the end. */
   void written(int bytes) {
     end += bytes;
   }

@@ -75,7 +75,7 @@ final class PylogScan implements Scan, Batch, SupportsReportStatistics {
     return aggregates == null ? ColumnarSupportMode.SUPPORTED : ColumnarSupportMode.UNSUPPORTED;
   }
 
-  /** An empty log has a task all the same if records are counted: somebody must say zero. */
+  /** An empty log has a task all the same if records are counted: one task must return zero. */
   @Override
   public InputPartition[] planInputPartitions() {
     List<Task> found = tasks();

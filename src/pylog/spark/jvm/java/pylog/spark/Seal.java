@@ -45,7 +45,7 @@ final class Seal {
     this.crcs = crcs;
   }
 
-  /** The seal in a file, that of a segment of so many bytes. {@code Damage} also if it is a newer one. */
+  /** The seal in a file, that of a segment of that many bytes. {@code Damage} also if it is a newer one. */
   static Seal read(FileChannel file, long segmentBytes) throws IOException, Damage {
     long segment = Math.min(segmentBytes, Integer.MAX_VALUE);
     long limit = homeStart(segment / BatchHeader.BYTES + 1, segment, KNOWN_FLAGS) + HOME_LIMIT_BYTES;

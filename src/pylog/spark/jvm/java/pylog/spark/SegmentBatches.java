@@ -11,7 +11,7 @@ import java.util.zip.CRC32C;
  * The batches of one segment, one after the other, each whole and checked: header, place, checksum,
  * continuity with the one before, and in a closed segment the seal.
  *
- * <p>The bytes are copied from the file before they are checked, so nobody can change them afterwards.
+ * <p>The bytes are copied from the file before they are checked, so no writer can change them afterwards.
  * The file's length bounds the memory; a batch of more than 4 MiB is checked before it is read whole.
  */
 final class SegmentBatches implements Closeable {
