@@ -371,17 +371,17 @@ def test_what_the_rules_forbid_is_found(file: str, source: str, complaint: str) 
 # The rooms inside of partition: reading takes no lock and writes nothing, so it loads no part that
 # does.
 
-_WRITES = r"partition\.(write|repair|grant|partition|partition_log)\b|segment\.writer\b|partition\.Partition\b"
+_WRITES = r"partition\.(write|repair|compact|grant|partition|partition_log|Partition)\b|segment\.(writer|files|SegmentWriter)\b"
 BEHIND_THE_LOCK = (
     ("partition/read/", _WRITES, "reading loads no part that writes"),
     ("partition/producers/", _WRITES, "readers load it, so it loads no part that writes"),
     (
-        "partition/(commit_slots|directory|epochs|segments).py",
+        "partition/(commit_slots|directory|epochs|segments|cleaner_checkpoint).py",
         _WRITES,
         "readers load it, so it loads no part that writes",
     ),
     ("partition/repair/", r"partition\.(write|partition|partition_log)\b", "repair knows nothing of the writer"),
-    ("partition/verify/", r"partition\.(write|grant|partition|partition_log)\b", "the check of a log only reads"),
+    ("partition/verify/", _WRITES, "the check of a log only reads"),
     (
         "(?!partition/(write|repair|compact)/)",
         r"partition\.grant\b",
@@ -389,7 +389,7 @@ BEHIND_THE_LOCK = (
     ),
     (
         "spark/source/",
-        r"partition\.(?!(read|segments|directory|commit_slots)\b)",
+        r"partition\.(?!(read|segments|directory|commit_slots)\b)|segment\.(writer|files)\b",
         "executors load what reads, and no more",
     ),
 )
@@ -430,6 +430,11 @@ def test_only_who_holds_the_lock_loads_what_writes(file: str) -> None:
             "from pylog.partition.grant import Grant",
             "only write, repair and compact change",
         ),
+        ("partition/read/resync.py", "def f():\n    from pylog.segment.files import sweep", "reading loads"),
+        ("partition/read/tail.py", "from pylog.segment import files", "reading loads"),
+        ("partition/verify/findings.py", "from pylog.partition.repair import recovery", "only reads"),
+        ("partition/cleaner_checkpoint.py", "from pylog.segment import writer", "readers load it"),
+        ("spark/source/ranges.py", "from pylog.segment.writer import SegmentWriter", "executors load what reads"),
         ("spark/source/batch.py", "from pylog.partition.write import writer", "executors load what reads"),
         ("spark/source/batch.py", "def f():\n    from pylog.partition import Partition", "executors load what reads"),
     ],
