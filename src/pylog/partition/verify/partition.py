@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from pylog.codec.format import INT32_MAX, INT64_MIN
 from pylog.errors import FormatVersionError, StorageError
 from pylog.interrupts import own, suppress
 from pylog.model import TopicPartition
-from pylog.partition.commit_slots import FILE_BYTES, CommitState, latest
+from pylog.partition.commit_slots import CommitSlotsReader, CommitState
 from pylog.partition.directory import boot_of, home_of, segments_in
 from pylog.partition.producers import snapshots
 from pylog.partition.segments import Segments
@@ -20,7 +21,7 @@ from pylog.partition.verify.segment import CheckedSegment, SegmentCheck
 from pylog.segment import BATCH_LIMIT_BYTES
 from pylog.segment.naming import COMMIT_SLOTS, LOG, OFFSET_INDEX, base_offsets, file_path, offset_of
 from pylog.segment.swap_view import seen_through
-from pylog.storage import FileSystem, read_whole
+from pylog.storage import FileSystem
 
 
 def verify_partition(
@@ -125,7 +126,8 @@ class _PartitionCheck:
 
     def _published(self) -> CommitState | None:
         try:
-            return latest(read_whole(self._filesystem, f"{self._directory}/{COMMIT_SLOTS}", FILE_BYTES))
+            with closing(self._filesystem.open_readable(f"{self._directory}/{COMMIT_SLOTS}")) as file:
+                return CommitSlotsReader(file).read()
         except own(FileNotFoundError):
             return None
 
