@@ -177,13 +177,13 @@ def test_a_length_without_end_is_damage() -> None:
 def test_commits_that_are_removed_of_a_group_that_has_none_are_nothing(log: Log) -> None:
     store = log.manager.part(GroupAdmin).offsets
     assert store.all_commits("g") is None  # there is no log of commits yet
-    store.append("g", {T0: None})
+    store.append("g", {T0: None}, bool)
     assert store.groups() == set()
 
 
 def test_commits_are_read_on_in_the_midst_of_a_batch(log: Log) -> None:
     store = log.manager.part(GroupAdmin).offsets
-    store.append("g", {T0: Committed(1, -1, "", 9, ""), TopicPartition("t", 1): Committed(2, -1, "", 9, "")})
+    store.append("g", {T0: Committed(1, -1, "", 9, ""), TopicPartition("t", 1): Committed(2, -1, "", 9, "")}, bool)
     partition = log.partition("__consumer_offsets", 0)
     partition.log.roll()
     partition.log.delete_before(1)
@@ -196,14 +196,14 @@ def test_commits_are_read_on_in_the_midst_of_a_batch(log: Log) -> None:
 def test_a_checkpoint_that_another_process_writes_is_left_to_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 1)
     store = log.manager.part(GroupAdmin).offsets
-    store.append("g", {T0: Committed(1, -1, "", 9, "")})
+    store.append("g", {T0: Committed(1, -1, "", 9, "")}, bool)
     path = log.path / ".pylog" / "offsets-0.checkpoint"
     held = FS.lock(f"{path}.lock")
     assert held.try_acquire()
     checkpoint(store)
     assert not path.exists()
     held.close()
-    store.append("g", {T0: Committed(2, -1, "", 9, "")})
+    store.append("g", {T0: Committed(2, -1, "", 9, "")}, bool)
     checkpoint(store)
     newest = path.read_bytes()
     partition = store.partition_of("g")
@@ -221,7 +221,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_and_missed_by_nobody(
     monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 1)
     monkeypatch.setattr(offsets_module, "write_checkpoint", refuse)
     store = log.manager.part(GroupAdmin).offsets
-    store.append("g", {T0: Committed(1, -1, "", 9, "")})
+    store.append("g", {T0: Committed(1, -1, "", 9, "")}, bool)
     with caplog.at_level(logging.WARNING):
         checkpoint(store)
     assert "no checkpoint of committed offsets: no more ink" in caplog.text
@@ -300,7 +300,7 @@ def test_a_state_that_changes_with_every_look_is_read_all_the_same(tmp_path: Pat
 def test_a_log_of_commits_that_begins_nowhere_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rather than looked for without end."""
     store = log.manager.part(GroupAdmin).offsets
-    store.append("g", {T0: Committed(1, -1, "", 9, "")})
+    store.append("g", {T0: Committed(1, -1, "", 9, "")}, bool)
     partition = store.partition_of("g")
     assert partition is not None
 

@@ -248,7 +248,7 @@ class OffsetStore:
         self,
         group: str,
         offsets: Mapping[TopicPartition, Committed | None],
-        check_held: Callable[[], object] = bool,
+        check_held: Callable[[], object],
         left_s: Callable[[], float] = lambda: LOCK_TIMEOUT_S,
     ) -> Appended | None:
         """Commit these offsets, None to remove one: all or none. Visible on return, not durable.

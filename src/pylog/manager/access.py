@@ -1,7 +1,8 @@
 """What producers and consumers use of a log, and how they get it from a user's argument.
 
 A ``Log`` is a public face; its manager does the work. Another log for producers or consumers has
-these members as well, and returns itself, or another object, as its ``manager``.
+these members as well, and returns itself, or another object, as its ``manager``. Transactions and
+named producers need a ``LogManager``: they keep files beside the topics.
 """
 
 from __future__ import annotations
