@@ -79,7 +79,8 @@ class TopicCache:
                 "appended, send again when that is over",
                 topic=name,
             )
-        self._look(self._log.clock.monotonic())
+        if not self.is_closed:  # else the log says less
+            self._look(self._log.clock.monotonic())
         with self._lock:
             if self.is_closed:
                 raise self.refusal()
