@@ -54,6 +54,24 @@ def test_the_copy_of_a_segment_takes_its_place_durably_before_it_is_trusted(dire
     assert found == sorted(found)
 
 
+def test_what_was_cut_from_a_durable_segment_is_cut_on_the_medium_before_records_of_the_next_are_durable(
+    directory: Path,
+) -> None:
+    """Else a power failure brings back what a killed writer had left there, and the recovery would
+    cut the log in front of the next segment."""
+    killed = open_partition(directory)
+    killed.append(one("a"), acks="all")
+    with log_file(directory).open("ab") as file:
+        file.write(b"the beginning of a batch")
+    filesystem = Faulty()
+    next_writer = open_partition(directory, filesystem)
+    next_writer.log.roll()
+    assert ("truncate", log_file(directory).name) in steps(filesystem, directory)
+    filesystem.operations.clear()
+    next_writer.append(one("b"), acks="all")
+    assert ("sync", log_file(directory).name) in steps(filesystem, directory)
+
+
 def test_a_segment_that_is_damaged_is_not_replaced_by_a_copy(directory: Path) -> None:
     partition = open_partition(directory, failing_syncs())
     for value in ("a", "b"):

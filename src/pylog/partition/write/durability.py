@@ -158,7 +158,7 @@ class Durability:
             try:
                 if self._is_replaced(base):
                     synced.append(base)
-                elif following > state.durable_offset:
+                else:  # also one that was durable: a writer may have cut it since
                     failure = self._writer.failed_syncs.try_to_sync(file, base)
                     if failure is not None:
                         self._replace(base, failure)
