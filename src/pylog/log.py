@@ -163,7 +163,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
 
         ``TopicExists``; with ``if_not_exists=True`` the existing topic is returned unchanged,
         whatever its partitions and configuration. ``InvalidTopicName``, ``ConfigError``,
-        ``ReadOnlyLog``, ``StorageFull``.
+        ``ReadOnlyLog``, ``StorageFull``; ``TopicChanged`` if a topic is losing or getting this
+        name, and that can't be completed.
         """
         require_bool("if_not_exists", if_not_exists)
         check_topic_options(config)
@@ -186,6 +187,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         After ``writable=False``, no process appends records, and all are on the disk;
         ``DeliveryTimeout`` if a writer is stopped for 30 s: it is not certain yet, call again.
         ``ConfigError`` also for another ``partitioner`` of a topic with several partitions.
+        ``TopicNotFound``, ``ReadOnlyLog``.
         """
         check_topic_options(config)
         return self.manager.alter_topic(name, config)
@@ -212,15 +214,16 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         A copy takes the topic's place: producers' records meanwhile fail with ``TopicChanged``;
         send them again. ``progress`` gets the number of bytes copied since its last call. A killed
         call is repeated, or has changed everything. ``TopicNotFound``, ``ConfigError``,
-        ``StorageFull``; ``LogLocked`` as for ``rename_topic``, and if records are deleted or
-        compacted during each of 5 copies.
+        ``StorageFull``, ``CorruptRecord``, ``MissingCodec``; ``LogLocked`` as for ``rename_topic``,
+        and if records are deleted or compacted during each of 5 copies.
         """
         from pylog.topic_changes.repartition import repartition  # rarely needed
 
         return repartition(self.manager, name, partitions, bool if progress is None else progress)
 
     def add_partitions(self, name: str, total: int) -> TopicDescription:
-        """Grow a topic to ``total`` partitions. Keys hash differently: order holds from here on."""
+        """Grow a topic to ``total`` partitions. Keys hash differently: order holds from here on.
+        ``TopicNotFound``, ``ConfigError``, ``ReadOnlyLog``."""
         return self.manager.add_partitions(name, total)
 
     def topics(self) -> list[str]:
@@ -249,6 +252,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         """Make ``before`` the first readable offset, and remove segments entirely before it.
 
         Returns the log start offset. Durable on return. ``OffsetOutOfRange`` beyond the end.
+        ``TopicNotFound``, ``InvalidPartition``, ``ReadOnlyLog``; ``DeliveryTimeout`` if another
+        process holds the partition's lock.
         """
         name = partition_of(topic_partition)
         refuse_decisions(name.topic, "delete_records")
@@ -303,6 +308,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         ("earliest", "latest", an offset), ``to_time_ms=``, ``shift_by=``, ``offsets=`` (a mapping),
         limited to the log's range. ``dry_run=True`` commits nothing. Returns the old and new
         offsets. ``GroupNotEmpty``, ``ConfigError``; without partitions ``GroupNotFound``.
+        ``TopicNotFound``, ``InvalidPartition``, ``ReadOnlyLog``; with ``to_time_ms``
+        ``CorruptSegment``, ``MissingCodec``.
         """
         return _groups(self.manager).reset(
             group, partitions, to=to, to_time_ms=to_time_ms, shift_by=shift_by, offsets=offsets, dry_run=dry_run
@@ -327,18 +334,20 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     def abort_transaction(self, transactional_id: str) -> None:
         """Abort the ongoing transaction of an id, also if its owner lives: that one's next call
         raises ``TransactionAborted``. Visible on return. ``TransactionNotFound``,
-        ``InvalidTransactionState`` if none is ongoing, ``LogLocked``, ``ReadOnlyLog``."""
+        ``InvalidTransactionState`` if none is ongoing, ``LogLocked``, ``ReadOnlyLog``,
+        ``StorageFull``, ``CorruptSegment``."""
         _transactions(self.manager).abort(transactional_id)
 
     def open_transactions(self, topics: Iterable[str] = ()) -> list[OpenTransactionDescription]:
         """Every transaction that waits for its marker in a partition of these topics, or of all,
-        the oldest first. Needs no write permission. ``TopicNotFound``."""
+        the oldest first. Needs no write permission. ``TopicNotFound``, ``CorruptSegment``."""
         return _transactions(self.manager).open_transactions(require_several("topics", topics) or self.topics())
 
     def abort_transaction_at(self, partition: TopicPartition, start_offset: int) -> OpenTransactionDescription:
         """Abort the open transaction whose first record in ``partition`` is at ``start_offset``,
         and return what it was. If no record tells its transactional id, it ends in this partition
-        alone; so end those that Kafka left open. Errors as ``abort_transaction``."""
+        alone; so end those that Kafka left open. ``TopicNotFound``, ``InvalidPartition``, and else
+        as ``abort_transaction``."""
         return _transactions(self.manager).abort_at(
             partition_of(partition), require_whole("start_offset", start_offset)
         )
@@ -355,7 +364,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         return self.manager.alter(require_count("max_bytes", max_bytes, -1, INT64_MAX))
 
     def settings(self) -> LogSettings:
-        """The options of the whole log."""
+        """The options of the whole log. ``CorruptSegment``, ``FormatVersionError``."""
         return self.manager.settings()
 
     def maintain(self, topics: Iterable[str] = (), *, dry_run: bool = False) -> MaintenanceReport:
@@ -364,7 +373,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         compaction or an erasure that died has left is removed.
 
         What fails on one partition is in the report. ``dry_run=True`` changes nothing and needs no
-        permission to write. Durable on return. ``TopicNotFound``, ``ReadOnlyLog``.
+        permission to write. Durable on return. ``TopicNotFound``, ``ReadOnlyLog``;
+        ``CorruptSegment`` of a topic's file or the ``LogSettings``.
         """
         require_bool("dry_run", dry_run)
         return self.manager.part(cleaner_of).maintain(require_several("topics", topics), dry_run=dry_run)

@@ -224,7 +224,10 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         reads each from where the group has committed, or else where the group began. The callbacks
         get lists of partitions, while polling: ``on_assigned`` those now read, ``on_revoked`` those
         about to be given up (it may still commit), ``on_lost`` those that others already have
-        (default: ``on_revoked``). ``ConfigError`` if the members have another ``assignor``.
+        (default: ``on_revoked``). ``ConfigError`` if the members have another ``assignor``;
+        ``LogLocked``, ``InstanceFenced``, ``StorageFull``.
+
+        ``InvalidTopicName``; with ``auto_offset_reset="by_duration:..."`` as ``seek_to_time``.
         """
         subscription = Subscription.of(topics)
         listeners = Listeners(on_assigned, on_revoked, on_lost).checked(self._config.group_id)
@@ -240,7 +243,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         """Read exactly these partitions instead. Those that were read before keep their positions.
 
         ``auto_offset_reset`` resolves the positions of the others now. Raises ``TopicNotFound`` and
-        ``InvalidPartition``.
+        ``InvalidPartition``; with ``auto_offset_reset="by_duration:..."`` as ``seek_to_time``; with
+        a ``group_id`` ``LogLocked``, ``StorageFull``.
         """
         wanted = partitions_of(partitions)
         with self._exclusive_call():
@@ -289,7 +293,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         Raises ``Wakeup`` after ``wakeup()``. Raises ``CorruptRecord``, ``SerializationError``,
         ``OffsetOutOfRange`` and ``NoOffsetForPartition`` with ``topic``, ``partition`` and
         ``offset``, after the records before it were returned. The position stays there: a later
-        poll raises again unless the application seeks.
+        poll raises again unless the application seeks. In a group ``InstanceFenced``.
         """
         if unknown:
             refuse_keywords("Consumer.poll", unknown)
@@ -391,7 +395,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
 
     def metrics(self) -> dict[str, int]:
         """Counts since the consumer was made, and its current state. ``bytes_fetched`` also counts
-        what was read ahead."""
+        what was read ahead. ``TopicNotFound``."""
         with self._call():
             in_hand = 0 if self._chunk is None else self._chunk.left
             return {
@@ -424,17 +428,18 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
             self._assigned(partition).move_to(offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Continue at the first record kept, in these partitions or in all."""
+        """Continue at the first record kept, in these partitions or in all. ``TopicNotFound``."""
         self._seek_to(EARLIEST, partitions)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Continue after the last record there is now, in these partitions or in all."""
+        """Continue after the last record there is now, in these partitions or in all.
+        ``TopicNotFound``."""
         self._seek_to(LATEST, partitions)
 
     def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
         """Continue at the first record at or after this timestamp, or else at the end.
 
-        In these partitions or in all.
+        In these partitions or in all. ``TopicNotFound``, ``CorruptSegment``, ``MissingCodec``.
         """
         self._seek_to(require_count("timestamp_ms", timestamp_ms, 0), partitions)
 
@@ -489,7 +494,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         ``CommitFailed``: this consumer is not a member any more, or a partition is not its own.
         ``LogLocked``: another process, perhaps a stopped one, held a lock for ``timeout`` seconds
         (default: ``default_api_timeout_ms``). In both cases nothing was committed; after
-        ``LogLocked``, try again. Also raises ``StorageFull`` and ``StorageError``.
+        ``LogLocked``, try again. Also raises ``StorageFull`` and ``StorageError``,
+        ``InstanceFenced``; ``TopicNotFound`` and ``InvalidPartition`` of ``offsets``.
         """
         require_timeout(timeout)
         with self._call():
@@ -616,24 +622,27 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     # What the log holds
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset of the first record kept, for each partition, assigned or not."""
+        """The offset of the first record kept, for each partition, assigned or not.
+        ``TopicNotFound``, ``InvalidPartition``."""
         return {name: partition.earliest_offset for name, partition in self._opened(partitions)}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end of each partition that this consumer may read now, by isolation and
-        visibility."""
+        """The end of each partition that this consumer may read now, by isolation and visibility.
+        ``TopicNotFound``, ``InvalidPartition``."""
         return {name: self._lookup.end(partition) for name, partition in self._opened(partitions)}
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition, the first record at or after its timestamp; None if there is none."""
+        """For each partition, the first record at or after its timestamp; None if there is none.
+        ``TopicNotFound``, ``InvalidPartition``, ``CorruptSegment``, ``MissingCodec``."""
         given = by_partition("timestamps_ms", timestamps_ms, "timestamp")
         times = {name: require_count("timestamp_ms", ms, 0) for name, ms in given.items()}
         return {name: partition.offset_for_time(times[name]) for name, partition in self._opened(times)}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets each assigned partition is behind its end, if it has a position."""
+        """How many offsets each assigned partition is behind its end, if it has a position.
+        ``TopicNotFound``."""
         with self._call():
             return self._lag()
 

@@ -29,7 +29,7 @@ class Partition(OfOneProcess):
     """One partition of a topic. Get it from ``Log.partition(topic, number)``.
 
     It has no files of its own, and need not be closed: ``Log.close`` closes what the log's users
-    share.
+    share. Once the topic is deleted, every call raises ``TopicNotFound``; its identity stays.
     """
 
     def __init__(self, log: PartitionLog) -> None:
@@ -62,7 +62,9 @@ class Partition(OfOneProcess):
         On return: ``acks="all"`` has survived power loss (synced), ``acks=1`` survives the death of
         any process (page cache). Raises a kind of ``NotAppended`` (certainly not in the log;
         ``RecordTooLarge`` if all of them together exceed ``max_message_bytes``, ``InvalidRecord``
-        for one without a key in a compacted topic), or ``OutcomeUnknown``.
+        for one without a key in a compacted topic), or ``OutcomeUnknown``, ``ReadOnlyLog``,
+        ``TopicNotFound``; of records ``SerializationError``, ``InvalidTimestamp``; of an encoded
+        batch ``CorruptRecord``, ``MissingCodec``.
         """
         process_id = self.log.directory.filesystem.process_id()
         refuse_records(self.topic, "append")
@@ -95,7 +97,8 @@ class Partition(OfOneProcess):
 
         With ``isolation_level="read_committed"`` the end is at the first record of a transaction
         that is under way, and records of aborted ones are left out; ``"read_uncommitted"`` returns
-        all. ``OffsetOutOfRange``; ``CorruptRecord`` if the batch at the offset is damaged.
+        all. ``OffsetOutOfRange``; ``CorruptRecord`` if the batch at the offset is damaged;
+        ``MissingCodec``, ``TopicNotFound``.
         """
         _check_read(offset, max_bytes, max_records, isolation_level)
         if max_records is not None and max_records * _SMALL_RECORD_BYTES < max_bytes:
@@ -126,7 +129,7 @@ class Partition(OfOneProcess):
         the time of the call).
 
         ``isolation_level`` as for ``read``. ``OffsetOutOfRange`` if ``start`` is not in the log;
-        ``CorruptRecord`` at a damaged batch.
+        ``CorruptRecord`` at a damaged batch; ``MissingCodec``, ``TopicNotFound``.
         """
         check_isolation(isolation_level)
         start, stop = _offset_range(start, end, self.topic_partition, self.log.current())
@@ -159,7 +162,8 @@ class Partition(OfOneProcess):
         source.
 
         ``isolation_level`` as for ``read``. Needs the ``arrow`` extra (``ConfigError`` without it).
-        ``OffsetOutOfRange`` if ``start`` is not in the log.
+        Raises as ``scan`` (``OffsetOutOfRange`` if ``start`` is not in the log);
+        ``InvalidTimestamp`` for a time out of range in microseconds.
         """
         check_isolation(isolation_level)
         first, stop = _offset_range(start, end, self.topic_partition, self.log.current())
@@ -198,7 +202,8 @@ class Partition(OfOneProcess):
         return self.log.leader_epoch
 
     def offset_for_time(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """The first record at or after a time; None if all are older."""
+        """The first record at or after a time; None if all are older. ``CorruptSegment``,
+        ``MissingCodec``, ``TopicNotFound``."""
         return self.log.offset_for_time(require_count("timestamp_ms", timestamp_ms, 0))
 
     @property

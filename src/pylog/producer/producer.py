@@ -187,7 +187,12 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         errors of the record or of the producer, and nothing was sent then:
         ``TopicNotFound``, ``ConfigError`` (the partitioner is not the topic's),
         ``InvalidPartition``, ``SerializationError``, ``InvalidTimestamp``, ``RecordTooLarge``,
-        ``InvalidRecord`` (no key, in a compacted topic), ``BufferTimeout``, ``Closed``.
+        ``InvalidRecord`` (no key, in a compacted topic), ``ReadOnlyTopic``, ``BufferTimeout``,
+        ``Closed``, ``ForkedHandle``. For a topic that is new to the producer ``MissingCodec`` (of
+        its ``compression_type``), and ``TopicExists`` (``auto_create_topics`` can't create it
+        beside a similar name). In a named producer ``OutOfOrderSequence``. With a
+        ``transactional_id`` ``InvalidTransactionState``, ``TransactionAborted``,
+        ``ProducerFenced``.
         """
         if self._serializes:
             key = serialized("key", self._config.key_serializer, key)
@@ -265,7 +270,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
 
         What is still under way does not count. The log has every sequence up to it that was sent;
         with ``acks="all"`` it is durable. ``ConfigError`` without a name, ``TopicNotFound``,
-        ``InvalidPartition``, ``DeliveryTimeout`` if another process holds the partition's lock.
+        ``InvalidPartition``, ``DeliveryTimeout`` if another process holds the partition's lock;
+        ``TopicExists``, ``MissingCodec``, ``ReadOnlyTopic`` as for ``send``.
         """
         sender = self._sender_of_sequences()
         self._topics.refresh()  # the topic may have been created again
@@ -355,7 +361,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
 
         An earlier producer with the id is fenced: its calls raise ``ProducerFenced``, and what it
         has not committed is aborted. ``LogLocked`` if a process that changes the id is stopped,
-        ``OutcomeUnknown`` if its last commit cannot be made durable: call it again.
+        ``OutcomeUnknown`` if its last commit cannot be made durable, ``StorageFull``: call it
+        again. ``InvalidTransactionState`` for a second call; ``ForkedHandle``.
         """
         self._of_transactions("init_transactions").init(self._sender)
 
@@ -380,6 +387,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         ``group_metadata`` is ``consumer.group_metadata()``, or the name of a group without members.
         They are appended and checked by ``commit_transaction``, which raises ``CommitFailed`` if
         the member does not own the partitions any more: abort, and read the records again.
+        ``TopicNotFound``, ``InvalidPartition``, ``InvalidTransactionState``,
+        ``TransactionAborted``, ``ProducerFenced``.
         """
         self._of_transactions("send_offsets_to_transaction").send_offsets(offsets, group_metadata, self._sender)
 
@@ -389,15 +398,17 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         ``TransactionAborted`` if a record was not appended, or after ``transaction_timeout_ms``
         without one, ``CommitFailed`` if a consumer has lost partitions whose offsets were sent:
         only ``abort_transaction`` can follow. ``ProducerFenced`` if another producer
-        has taken over: the transaction is aborted. ``LogLocked``, ``StorageError``: call
-        ``commit_transaction`` again. ``OutcomeUnknown``: so too, or ``close``; it may be committed.
+        has taken over: the transaction is aborted. ``LogLocked``, ``StorageFull``,
+        ``StorageError``: call ``commit_transaction`` again. ``OutcomeUnknown``: so too, or
+        ``close``; it may be committed. ``InvalidTransactionState`` outside of a transaction.
         """
         self._of_transactions("commit_transaction").commit(self._sender)
 
     def abort_transaction(self) -> None:
         """Abort. No reader with ``read_committed`` ever sees a record of the transaction.
 
-        ``LogLocked`` if another thread is still writing one after 30 s: call it again.
+        ``LogLocked`` if another thread is still writing one after 30 s, ``StorageFull``: call it
+        again. ``InvalidTransactionState`` outside of a transaction, ``ProducerFenced``.
         """
         self._of_transactions("abort_transaction").abort(self._sender)
 
@@ -427,8 +438,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         self._known_topics = self._topics.known if is_open else {}
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The numbers of a topic's partitions. ``TopicNotFound``; ``ConfigError`` as for
-        ``send``."""
+        """The numbers of a topic's partitions. ``TopicNotFound``; ``ConfigError``,
+        ``TopicExists``, ``MissingCodec``, ``ReadOnlyTopic`` as for ``send``."""
         self._topics.refresh()
         return set(range(len(self._find_known(topic).buffers)))
 

@@ -67,7 +67,8 @@ class Table(OfOneProcess, Mapping[Any, Any]):
         return self._serializers.value_of(found[0])
 
     def get_with_offset(self, key: Any) -> tuple[Any, int | None]:
-        """The newest value of a key and the offset of its record; (None, None) without one."""
+        """The newest value of a key and the offset of its record; (None, None) without one.
+        Raises as ``refresh``, and ``SerializationError``."""
         found = self._look_up(key)
         return (None, None) if found is None else (self._serializers.value_of(found[0]), found[1])
 
@@ -171,8 +172,8 @@ class Table(OfOneProcess, Mapping[Any, Any]):
         """Read what is new in the topic. Returns the number of records.
 
         ``Closed``, ``TopicNotFound``, ``CorruptRecord`` (the table stays before the damage),
-        ``StorageError``. A signal handler that has interrupted this reads nothing: it sees the
-        table before that.
+        ``MissingCodec``, ``StorageError``, ``OffsetOutOfRange``. A signal handler that has
+        interrupted this reads nothing: it sees the table before that.
         """
         self._check()
         if self._follower.is_current() or self._turn.is_mine():
@@ -191,7 +192,8 @@ class Table(OfOneProcess, Mapping[Any, Any]):
         """Wait until the table has read this record, for example what ``Delivery.result`` returned.
 
         Waits up to ``timeout`` seconds (None: no limit). Returns whether it was read. A record of a
-        transaction counts as read when the transaction has ended. Raises as ``refresh``.
+        transaction counts as read when the transaction has ended. Raises as ``refresh``;
+        ``ConfigError`` if the record has no offset (``acks=0``).
         """
         require_timeout(timeout)
         if record.topic != self.topic:
@@ -231,7 +233,8 @@ class Table(OfOneProcess, Mapping[Any, Any]):
         return {TopicPartition(self.topic, number): position.offset for number, position in found}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets each partition has after what the table has read. Reads no records."""
+        """How many offsets each partition has after what the table has read. Reads no records.
+        ``TopicNotFound``."""
         self._check()
         return self._follower.lag()
 

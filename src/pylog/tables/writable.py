@@ -43,7 +43,8 @@ class WritableTable(Table, MutableMapping[Any, Any]):
     ``acks`` promises, and this table's lookups see it. Other tables, and consumers, see it after
     transactions that began before it in its partition.
 
-    Writes raise a kind of ``NotAppended`` (nothing changed), or ``OutcomeUnknown``.
+    Writes raise a kind of ``NotAppended`` (nothing changed), or ``OutcomeUnknown``;
+    ``SerializationError``, ``TopicNotFound``.
     """
 
     def __init__(self, *args: Any, acks: str | int, delivery_timeout_ms: int, **options: Any) -> None:
@@ -73,7 +74,9 @@ class WritableTable(Table, MutableMapping[Any, Any]):
         ``get_with_offset`` returned it (None: if the key has no value); else ``OffsetConflict``. No
         other record of the key, of any process, comes in between. This needs the partition's end,
         so it waits for transactions that are open there, up to ``delivery_timeout_ms``, then raises
-        ``DeliveryTimeout``.
+        ``DeliveryTimeout``. It also raises as ``refresh``, and ``TopicChanged`` if the topic was
+        repartitioned meanwhile. Any call raises a kind of ``NotAppended``, ``OutcomeUnknown``,
+        ``SerializationError``, ``TopicNotFound``.
         """
         return self._write_one(
             (self._serializers.key_bytes(key), self._serializers.value_bytes(value)), expected_offset
@@ -84,7 +87,9 @@ class WritableTable(Table, MutableMapping[Any, Any]):
         return self._write_one((self._serializers.key_bytes(key), None), expected_offset)
 
     def pop(self, key: Any, default: Any = _MISSING) -> Any:
-        """Remove a key and return its value, which no other ``pop`` returns."""
+        """Remove a key and return its value, which no other ``pop`` returns. Without one, return
+        ``default``; ``KeyError`` if none is given. As ``put`` with ``expected_offset``
+        otherwise."""
         while True:
             value, offset = self.get_with_offset(key)
             if offset is None:
@@ -98,7 +103,8 @@ class WritableTable(Table, MutableMapping[Any, Any]):
                 self.refresh()
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """The value of a key. Without one, set it to ``default`` first, if it still has none."""
+        """The value of a key. Without one, set it to ``default`` first, if it still has none.
+        As ``put`` with ``expected_offset`` otherwise."""
         while True:
             value, offset = self.get_with_offset(key)
             if offset is not None:
@@ -111,7 +117,7 @@ class WritableTable(Table, MutableMapping[Any, Any]):
 
     def popitem(self) -> tuple[Any, Any]:
         """Remove any key, and return it and its value, which no other ``pop`` returns. ``KeyError``
-        if there is none."""
+        if there is none. As ``pop`` otherwise."""
         gone = object()
         for key in self:
             value = self.pop(key, gone)
@@ -120,7 +126,9 @@ class WritableTable(Table, MutableMapping[Any, Any]):
         raise KeyError("the table has no keys")
 
     def update(self, other: Any = (), /, **more: Any) -> None:
-        """Set many values: in few batches, and one sync for each partition. Not all or none."""
+        """Set many values: in few batches, and one sync for each partition. Not all or none.
+        A kind of ``NotAppended``, ``OutcomeUnknown``, ``SerializationError``,
+        ``TopicNotFound``."""
         if isinstance(other, Mapping):
             pairs: Iterable[tuple[Any, Any]] = other.items()
         elif hasattr(other, "keys"):  # as for ``dict.update``: a row of a database, for example
@@ -133,7 +141,7 @@ class WritableTable(Table, MutableMapping[Any, Any]):
         )
 
     def clear(self) -> None:
-        """Remove every key that there is now. As ``update`` otherwise."""
+        """Remove every key that there is now. As ``update`` otherwise, and as ``refresh``."""
         self._follow()
         self._write((key, None) for key, _ in self._entries())
 
