@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -262,19 +262,26 @@ def test_the_api_page_has_every_option_with_its_default() -> None:
 KINDS = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.PylogError)
 }
-OF_ANY_CALL = {"ConfigError", "Closed", "StorageError"}
+OF_ANY_CALL = {"ConfigError", "Closed", "StorageError", "LogNotFound", "InvalidTopicName", "FormatVersionError"}
+FACES = (
+    pylog.Log, pylog.Producer, pylog.Consumer, pylog.Partition, pylog.Delivery, pylog.Table, pylog.WritableTable,
+)  # fmt: skip
+
+
+def rows_of(text: str, kind: type) -> Iterator[tuple[str, object, str]]:
+    """The public methods and properties of a class, each with its row."""
+    section = section_of(text, kind.__name__)
+    for name, member in vars(kind).items():
+        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+            yield name, member, "".join(re.findall(rf"^\|.*`{name}[(`].*$", section, re.MULTILINE))
 
 
 def missing_errors(text: str) -> list[str]:
     """Public methods without a row, and errors that a method's docstring names and its row does
     not."""
     problems = []
-    for kind in (pylog.Log, pylog.Producer, pylog.Consumer, pylog.Partition, pylog.Delivery):
-        section = section_of(text, kind.__name__)
-        for name, member in vars(kind).items():
-            if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, property)):
-                continue
-            row = "".join(re.findall(rf"^\|.*`{name}[(`].*$", section, re.MULTILINE))
+    for kind in FACES:
+        for name, member, row in rows_of(text, kind):
             if not row:
                 problems.append(f"{kind.__name__}.{name} has no row")
                 continue
@@ -290,6 +297,35 @@ def test_the_api_page_has_every_method_and_the_errors_that_its_docstring_names()
     expect_none(missing_errors(text), "Change the tables of methods in docs/api.md, or the docstrings")
     assert missing_errors(text.replace("| `TopicExists`, ", "| ")) == ["Log.create_topic: TopicExists"]
     assert missing_errors(text.replace("`wakeup()`", "`wake()`")) == ["Consumer.wakeup has no row"]
+    without = text.replace("not all or none | `NotAppended`", "not all or none | `Refused`")
+    assert missing_errors(without) == ["WritableTable.update: NotAppended"]
+
+
+def test_the_api_page_says_which_errors_any_call_may_raise() -> None:
+    text = (PROJECT / "docs" / "api.md").read_text()
+    head = text[text.index("Any call may raise") : text.index("\n## ")]
+    assert {error for error in OF_ANY_CALL if f"`{error}`" not in head} == set()
+
+
+def missing_parameters(text: str) -> list[str]:
+    """Parameters of public methods that the signature in the method's row has not."""
+    problems = []
+    for kind in FACES:
+        for name, member, row in rows_of(text, kind):
+            if inspect.isfunction(member):
+                shown = " ".join(re.findall(rf"`{name}\(([^`]*)\)`", row))
+                problems += [
+                    f"{kind.__name__}.{name}: {parameter}"
+                    for parameter, its in list(inspect.signature(member).parameters.items())[1:]
+                    if its.kind is not inspect.Parameter.VAR_KEYWORD and not re.search(rf"\b{parameter}\b", shown)
+                ]
+    return problems
+
+
+def test_the_api_page_has_every_parameter_of_every_method() -> None:
+    text = (PROJECT / "docs" / "api.md").read_text()
+    expect_none(missing_parameters(text), "Change the signatures in the tables of methods in docs/api.md")
+    assert missing_parameters(text.replace("pop(key, default=…)", "pop(key)")) == ["WritableTable.pop: default"]
 
 
 VALUES: dict[tuple[str, str], Iterable[str]] = {
