@@ -32,7 +32,7 @@ E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
 
 _LIBRARIES = ("cramjam", "crc32c", "lz4", "mmh3", "numpy", "pandas", "pyarrow", "zstandard")
-_OURS = ("pylog.", "namedtuple_")  # made by collections.namedtuple
+_OURS = ("pylog.", "namedtuple_")  # and what collections.namedtuple makes
 _CALLED = frozenset(("pylog", *_LIBRARIES, *sys.stdlib_module_names)) - {"__main__"}
 
 

@@ -79,7 +79,7 @@ class TopicCache:
                 "appended, send again when that is over",
                 topic=name,
             )
-        if not self.is_closed:  # else the log says less
+        if not self.is_closed:  # else the log raises, and does not say what to open
             self._look(self._log.clock.monotonic())
         with self._lock:
             if self.is_closed:

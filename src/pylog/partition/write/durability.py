@@ -146,7 +146,7 @@ class Durability:
             return not any(map(self._writer.failed_syncs.is_marked, synced))
 
     def _sync_closed_segments(self, state: CommitState) -> list[int]:
-        """Sync the segments closed since the last sync, and their indexes."""
+        """Sync the segments closed since the last sync, the one before them, and their indexes."""
         synced = []
         segments = self._directory.segments()
         for base in segments.closed_since(state.durable_offset, state.active_base):
