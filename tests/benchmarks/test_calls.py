@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
     [
         (
             calls.flush,
-            {'flush of one batch, acks="all"': 85, "send that opens a batch": 10, "send into an open batch": 1},
+            {'flush of one batch, acks="all"': 87, "send that opens a batch": 10, "send into an open batch": 1},
         ),
         (calls.poll, {"poll of one batch": 75, "poll, nothing new": 28}),
         (calls.commit, {"commit() of a group member": 150}),

@@ -29,8 +29,8 @@ from pylog.partition.commit_slots import (
     HEAD_BYTES,
     OLD_SLOT_BYTES,
     SLOT_BYTES,
+    SLOTS,
     CommitState,
-    decode_slot,
     latest,
     whole_file,
 )
@@ -85,8 +85,8 @@ def run_slots(data: bytes) -> str:
     state = latest(data)
     for at in (HEAD_BYTES, HEAD_BYTES + SLOT_BYTES):
         slot = data[at : at + SLOT_BYTES]
-        one = decode_slot(slot)
-        require(one is None or one.encode()[4:76] == slot[4:76], "a slot that says other bytes")
+        one = SLOTS.latest(bytes(at) + slot)
+        require(one is None or one.body()[:72] == slot[4:76], "a slot that says other bytes")
     if state is None:
         return "nothing published"
     require(0 <= state.log_start_offset <= state.log_end_offset <= INT64_MAX, "a log that ends before it begins")
@@ -114,7 +114,13 @@ def _slots_seeds() -> list[bytes]:
         "3a0dc006000000071234abcd000000000000000000000064000010000000001400000000"
         "0000006e000000000000007800000000000000000000000000000003"
     )
-    return [whole_file(state), HEAD + state.encode() + bytes(SLOT_BYTES), whole_file(last), old + bytes(64), old * 2]
+    return [
+        whole_file(state),
+        HEAD + SLOTS.slot(state.body())[0] + bytes(SLOT_BYTES),
+        whole_file(last),
+        old + bytes(64),
+        old * 2,
+    ]
 
 
 def _slots_fields(data: bytes) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ from pylog.group.directory import GroupDirectory
 from pylog.group.liveness import TICK_S
 from pylog.group.membership import MemberOptions, Membership
 from pylog.group.state import Group, GroupTopic
-from pylog.group.state_file import SLOTS_BYTES, GroupDecoder, decode_slots
+from pylog.group.state_file import SLOTS, SLOTS_BYTES, GroupDecoder
 from pylog.model import TopicPartition
 from pylog.testing.machine import Killed, Machine, Process, Step
 from pylog.testing.machine.disk import File
@@ -79,7 +79,7 @@ class World:
             return self._group
         raw = bytes(node.content[:SLOTS_BYTES])
         if raw != self._slots:
-            slot = decode_slots(raw)
+            slot = SLOTS.latest(raw)
             self._slots = raw
             if slot is None:
                 self._group = Group()

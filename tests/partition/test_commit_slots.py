@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from pylog.codec.format import INT64_MIN
-from pylog.partition.commit_slots import FILE_BYTES, HEAD, CommitSlots, CommitState, latest, next_version, slots_in
+from pylog.partition.commit_slots import (
+    FILE_BYTES,
+    HEAD,
+    SLOTS,
+    CommitSlots,
+    CommitState,
+    latest,
+    next_version,
+    slots_in,
+)
 from pylog.storage import AppendableFile, Buffer, OsFileSystem
 from tests.partition.version_1 import slots_of_two
 from tests.storage.filesystems import Killed
@@ -18,6 +27,10 @@ STATE = CommitState(
     last_stable_offset=3, log_start_offset=1, high_watermark=3, segments_version=0, least_timestamp_ms=-5,
 )  # fmt: skip
 AROUND_THE_WRAP = [0, 1, 2, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1]
+
+
+def slot_of(state: CommitState) -> bytes:
+    return SLOTS.slot(state.body())[0]
 
 
 def open_slots(path: Path) -> CommitSlots:
@@ -85,15 +98,15 @@ def test_a_torn_publication_leaves_what_was_published_before(tmp_path: Path, seq
 @pytest.mark.parametrize("claimed", [0, 6, 2**31, 2**32 - 1])
 def test_a_torn_slot_is_not_believed_however_late_it_says_it_is(torn: int, claimed: int) -> None:
     good = STATE._replace(sequence=7 - torn)
-    bad = bytearray(STATE._replace(sequence=claimed).encode())
+    bad = bytearray(slot_of(STATE._replace(sequence=claimed)))
     bad[0] ^= 1
-    slots = (bad, good.encode()) if torn == 0 else (good.encode(), bad)
+    slots = (bad, slot_of(good)) if torn == 0 else (slot_of(good), bad)
     assert latest(HEAD + b"".join(slots)) == good
 
 
 def test_the_slots_that_count_are_listed_with_their_places() -> None:
     before = STATE._replace(sequence=6, log_end_offset=2, high_watermark=2, last_stable_offset=2)
-    slots = before.encode() + STATE.encode()
+    slots = slot_of(before) + slot_of(STATE)
     assert slots_in(HEAD + slots) == [(128, 256, before), (256, 384, STATE)]
     assert slots_in(HEAD + slots[:-1] + b"x") == [(128, 256, before), (256, 384, None)]
 

@@ -12,7 +12,7 @@ from pylog.checks import OFFSETS_TOPIC
 from pylog.cli.main import main
 from pylog.consumer import Consumer
 from pylog.group.offsets_checkpoint import Checkpoint, write_checkpoint
-from pylog.group.state_file import SLOTS_BYTES, STATE_LIMIT_BYTES, Slot
+from pylog.group.state_file import SLOTS, SLOTS_BYTES, STATE_LIMIT_BYTES, Slot
 from pylog.log import Log
 from pylog.partition.directory import boot_of
 from pylog.storage import OsFileSystem
@@ -49,7 +49,7 @@ def log(tmpfs_dir: Path) -> Iterator[Log]:
             write_checkpoint(OsFileSystem(), path, Checkpoint(topic_id, 0, []))
         state = opened.path / ".pylog" / "groups" / "claims" / "state"
         state.parent.mkdir()
-        slot = Slot(1, boot_of(OsFileSystem()), SLOTS_BYTES, STATE_LIMIT_BYTES, 0, 1).encode()
+        slot, _ = SLOTS.slot(Slot(1, boot_of(OsFileSystem()), SLOTS_BYTES, STATE_LIMIT_BYTES, 0, 1).body())
         state.write_bytes(slot + slot)
         yield opened
 

@@ -12,6 +12,7 @@
     key_map.py     the newest offset of each key       newest.py         a batch's newest records
     without_keys.py   a batch without some keys        messages.py       fields of Kafka's messages
     checked_file.py   the head of pylog's small files  checksum.py       CRC-32C
+    slot_pair.py      two slots of a file, in turn
 
 Only this module chooses between the compiled and the readable codec: readable if
 ``PYLOG_PURE_PYTHON=1`` or if there is no compiled module. Other packages import the names here.

@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -184,7 +185,7 @@ class CommitTracker:
         if not offsets:
             return
         left_s = self.countdown(timeout_s)
-        names = {name.topic for name in offsets} | {OFFSETS_TOPIC}
+        names = {OFFSETS_TOPIC, *map(attrgetter("topic"), offsets)}
         topics = self._log.existing_topics(names)
         if not named and len(topics) < len(names):
             offsets = {name: at for name, at in offsets.items() if name.topic in topics}

@@ -55,7 +55,7 @@ class GroupLock:
             self.close()  # the group was deleted, together with this lock
 
     def _work(self, work: Callable[[StateFile], T]) -> T:
-        state = self.state
+        state = self._state or self.state
         self.check_held()
         try:
             return work(state)

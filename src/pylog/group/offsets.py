@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading  # consumers of several threads share the cache
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from pylog.catalog import TopicDescription
@@ -277,7 +278,7 @@ class OffsetStore:
         """The batch to append for a commit, without deleted topics; None if it is empty."""
         if not offsets:
             return None
-        names = {name.topic for name in offsets} | {OFFSETS_TOPIC}
+        names = {OFFSETS_TOPIC, *map(attrgetter("topic"), offsets)}
         topics = self._manager.existing_topics(names)
         records = []
         for name, committed in offsets.items():

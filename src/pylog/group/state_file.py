@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT64_MAX
+from pylog.codec.slot_pair import SEQUENCES, SlotPair
 from pylog.errors import CorruptSegment, StorageError
 from pylog.group.assignor import ASSIGNORS
 from pylog.group.directory import MEMBER_ID_BYTES
@@ -30,13 +31,12 @@ from pylog.group.liveness import CELLS_MAX
 from pylog.group.state import Group, GroupTopic, Member
 from pylog.interrupts import WeakSet, own
 from pylog.model import TopicPartition
-from pylog.storage import SEQUENCES, AppendableFile, ReadableFile, latest_slot
+from pylog.storage import AppendableFile, ReadableFile
 
 SLOT_BYTES = 64
 SLOTS_BYTES = 2 * SLOT_BYTES
 STATE_LIMIT_BYTES = 64 << 20
 
-_CRC = Struct(">I")
 _BODY = Struct(">IIIIIq32x")
 _READS_MAX = 100
 _NAME_LIMIT = 1024
@@ -54,21 +54,17 @@ class Slot(NamedTuple):
     crc: int
     generation: int
 
-    def encode(self) -> bytes:
-        body = _BODY.pack(*self)
-        return _CRC.pack(crc32c(body)) + body
-
-
-def decode_slots(data: bytes) -> Slot | None:
-    """Return the later of the two valid slots, or None if neither is valid."""
-    return latest_slot(data, SLOT_BYTES, _decode)
+    def body(self) -> bytes:
+        """A slot without its checksum."""
+        return _BODY.pack(*self)
 
 
 def _decode(data: bytes) -> Slot | None:
-    if len(data) != SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
-        return None
-    slot = Slot(*_BODY.unpack_from(data, _CRC.size))
+    slot = Slot(*_BODY.unpack_from(data, 4))
     return slot if 0 <= slot.generation <= _GENERATION_MAX and slot.size_bytes <= STATE_LIMIT_BYTES else None
+
+
+SLOTS = SlotPair(0, SLOT_BYTES, _decode)
 
 
 class StateFile:
@@ -105,7 +101,7 @@ class StateFile:
         for _ in range(_READS_MAX):
             if raw == self._raw:
                 return self._group
-            slot = decode_slots(raw)
+            slot = SLOTS.latest(raw)
             group = self._at(slot)
             before, raw = raw, raw if group is not None else self.raw()
             if raw == before:
@@ -139,9 +135,8 @@ class StateFile:
         sequence = 0 if before is None else (before.sequence + 1) % SEQUENCES
         slot = Slot(sequence, self._boot, position, len(data), crc32c(data), group.generation)
         self._file.pwrite(data, position)
-        at = SLOT_BYTES * (sequence & 1)
         self._raw = None
-        self._file.pwrite(slot.encode(), at)
+        self._file.pwrite(*SLOTS.slot(slot.body()))
         self._slot, self._group = slot, group
         self._raw = self.raw()
 

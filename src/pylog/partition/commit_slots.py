@@ -20,9 +20,10 @@ from typing import NamedTuple
 
 from pylog.codec.checksum import crc32c
 from pylog.codec.format import INT64_MAX, INT64_MIN
+from pylog.codec.slot_pair import SEQUENCES, SlotPair, read_again_if_torn
 from pylog.errors import CorruptSegment, FormatVersionError, StorageError
 from pylog.interrupts import own, was_raised_meanwhile
-from pylog.storage import SEQUENCES, AppendableFile, ReadableFile, latest_slot
+from pylog.storage import AppendableFile, ReadableFile
 
 VERSION = 2
 HEAD_BYTES = 128
@@ -36,7 +37,6 @@ _HEAD = Struct(">8shh")
 _CRC = Struct(">I")
 _BODY = Struct(">IIiqiiqqqqqI52x")
 _OLD_BODY = Struct(">IIiqiiqqqII")
-_TORN_READS_MAX = 100
 
 
 def _head() -> bytes:
@@ -119,21 +119,17 @@ class CommitState(_Fields):
             )
         )  # fmt: skip
 
-    def encode(self) -> bytes:
+    def body(self) -> bytes:
+        """A slot without its checksum."""
         sequence, boot, epoch, base, written, end, durable, stable, start, high, version, least_ms = self[:]
-        body = _BODY.pack(
+        return _BODY.pack(
             sequence, boot, epoch, base, written, end - base, durable, stable, start, end - high, least_ms, version
         )
-        return _CRC.pack(crc32c(body)) + body
 
 
-def decode_slot(data: bytes) -> CommitState | None:
-    """The state in one slot, or None if it is torn, empty or impossible."""
-    # A slot of zeros has a wrong checksum: CRC-32C of zeros is not zero.
-    if len(data) != SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
-        return None
+def _decode(slot: bytes) -> CommitState | None:
     sequence, boot, epoch, base, written, relative_end, durable, stable, start, lag, least_ms, version = (
-        _BODY.unpack_from(data, _CRC.size)
+        _BODY.unpack_from(slot, _CRC.size)
     )
     if epoch < 0:
         return None
@@ -146,14 +142,14 @@ def decode_slot(data: bytes) -> CommitState | None:
         return None
 
 
-def decode_old_slot(data: bytes) -> CommitState | None:
-    """The state in a slot of version 1, or None."""
-    if len(data) != OLD_SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
-        return None
-    *fields, version = _OLD_BODY.unpack_from(data, _CRC.size)
+def _decode_old(slot: bytes) -> CommitState | None:
+    *fields, version = _OLD_BODY.unpack_from(slot, _CRC.size)
     least_ms = INT64_MIN if fields[4] else INT64_MAX
-    body = _BODY.pack(*fields, least_ms, version)  # the same fields, but for the least timestamp
-    return decode_slot(_CRC.pack(crc32c(body)) + body)
+    return _decode(bytes(_CRC.size) + _BODY.pack(*fields, least_ms, version))  # the same, but for the least timestamp
+
+
+SLOTS = SlotPair(HEAD_BYTES, SLOT_BYTES, _decode)
+OLD_SLOTS = SlotPair(0, OLD_SLOT_BYTES, _decode_old)
 
 
 def has_head(data: bytes) -> bool:
@@ -181,22 +177,15 @@ def latest(data: bytes) -> CommitState | None:
     Without a head the slots of version 1 count, if one is valid. Else an upgrade was cut short
     while it wrote the head.
     """
-    if not has_head(data) and (old := _latest_old(data)) is not None:
+    if not has_head(data) and (old := OLD_SLOTS.latest(data)) is not None:
         return old
-    return latest_slot(data[HEAD_BYTES:], SLOT_BYTES, decode_slot)
-
-
-def _latest_old(data: bytes) -> CommitState | None:
-    return latest_slot(data[:OLD_FILE_BYTES], OLD_SLOT_BYTES, decode_old_slot)
+    return SLOTS.latest(data)
 
 
 def slots_in(data: bytes) -> list[tuple[int, int, CommitState | None]]:
     """The start and end of the slots that count in a whole file, and the state in each."""
-    if not has_head(data) and _latest_old(data) is not None:
-        start, size, decode = 0, OLD_SLOT_BYTES, decode_old_slot
-    else:
-        start, size, decode = HEAD_BYTES, SLOT_BYTES, decode_slot
-    return [(at, at + size, decode(data[at : at + size])) for at in (start, start + size)]
+    pair = OLD_SLOTS if not has_head(data) and OLD_SLOTS.latest(data) is not None else SLOTS
+    return pair.each(data)
 
 
 def next_version(version: int) -> int:
@@ -246,13 +235,9 @@ class CommitSlotsReader:
         return known if raw == known[0] else self._decoded(raw)
 
     def _decoded(self, raw: bytes) -> tuple[bytes, CommitState | None]:
-        is_current = raw.startswith(HEAD)  # as a rule: two calls less for each poll
-        state = latest_slot(raw[HEAD_BYTES:], SLOT_BYTES, decode_slot) if is_current else latest(raw)
-        for _ in range(_TORN_READS_MAX):
-            if state is not None or len(raw) < OLD_FILE_BYTES:
-                break
-            raw = self.raw()  # both slots torn: the writer was faster twice during one read
-            state = latest(raw)
+        state = SLOTS.latest(raw) if raw.startswith(HEAD) else None  # as a rule: fewer calls for each poll
+        if state is None:
+            raw, state = read_again_if_torn(raw, OLD_FILE_BYTES, latest, self.raw)
         self._known = known = raw, state
         return known
 
@@ -302,7 +287,7 @@ class CommitSlots(CommitSlotsReader):
     def publish(self, state: CommitState) -> CommitState:
         """Make ``state``, whose sequence follows the published one, the published state; returns
         it."""
-        slot, at = state.encode(), HEAD_BYTES + SLOT_BYTES * (state.sequence & 1)
+        slot, at = SLOTS.slot(state.body())
         raw = self._known[0]
         self._output.pwrite(slot, at)
         if len(raw) == FILE_BYTES:
@@ -336,4 +321,4 @@ def _both(state: CommitState) -> bytes:
     """Two equal slots with successive sequences: ``state`` has the later one."""
     before = state._replace(sequence=(state.sequence - 1) % SEQUENCES)
     slots = (before, state) if state.sequence & 1 else (state, before)
-    return slots[0].encode() + slots[1].encode()
+    return b"".join(SLOTS.slot(each.body())[0] for each in slots)

@@ -12,13 +12,11 @@ from pylog.storage.os_lock import LOCK_KIND
 from pylog.storage.os_sockets import acknowledge_at_once
 from pylog.storage.permissions import PRIVATE_MODE, SHARED_GROUP_MODE
 from pylog.storage.same_process import same_process
-from pylog.storage.slot_pair import SEQUENCES, latest_slot
 
 __all__ = [
     "LOCK_KIND",
     "NETWORK_FILESYSTEMS",
     "PRIVATE_MODE",
-    "SEQUENCES",
     "SHARED_GROUP_MODE",
     "SLEEP_MAX_S",
     "AppendableFile",
@@ -33,7 +31,6 @@ __all__ = [
     "after_fork_in_child",
     "fspath",
     "holding",
-    "latest_slot",
     "make_directory_durably",
     "read_whole",
     "same_process",

@@ -17,17 +17,15 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from pylog.codec.checksum import crc32c
+from pylog.codec.slot_pair import SEQUENCES, SlotPair, read_again_if_torn
 from pylog.errors import StorageError
 from pylog.interrupts import own, suppress
-from pylog.storage import SEQUENCES, AppendableFile, ReadableFile, after_fork_in_child, latest_slot
+from pylog.storage import AppendableFile, ReadableFile, after_fork_in_child
 from pylog.transaction.state import OWNER_BYTES, Status, TransactionState
 
 SLOT_BYTES = 64
 FILE_BYTES = 2 * SLOT_BYTES
 
-_TORN_READS_MAX = 100
-_CRC = Struct(">I")
 _BODY = Struct(f">IIqhbxiq{OWNER_BYTES}s12x")
 
 
@@ -36,10 +34,10 @@ class _Slot(NamedTuple):
     boot: int
     state: TransactionState
 
-    def encode(self) -> bytes:
+    def body(self) -> bytes:
+        """A slot without its checksum."""
         producer_id, epoch, status, owner, timeout_ms, active_ms = self.state
-        body = _BODY.pack(self.sequence, self.boot, producer_id, epoch, status, timeout_ms, active_ms, owner)
-        return _CRC.pack(crc32c(body)) + body
+        return _BODY.pack(self.sequence, self.boot, producer_id, epoch, status, timeout_ms, active_ms, owner)
 
 
 class _Known(NamedTuple):
@@ -51,14 +49,15 @@ class _Known(NamedTuple):
 
 
 def _decode(data: bytes) -> _Slot | None:
-    if len(data) != SLOT_BYTES or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
-        return None
-    sequence, boot, producer_id, epoch, status, timeout_ms, active_ms, owner = _BODY.unpack_from(data, _CRC.size)
+    sequence, boot, producer_id, epoch, status, timeout_ms, active_ms, owner = _BODY.unpack_from(data, 4)
     try:
         state = TransactionState(producer_id, epoch, Status(status), owner, timeout_ms, active_ms)
     except own(ValueError):
         return None
     return _Slot(sequence, boot, state) if producer_id >= 0 and epoch >= 0 and timeout_ms >= 0 else None
+
+
+_SLOTS = SlotPair(0, SLOT_BYTES, _decode)
 
 
 class StateFile:
@@ -84,12 +83,7 @@ class StateFile:
         raw, known = self._file.pread(FILE_BYTES, 0), self._known
         if raw == known.raw:
             return known
-        slot = latest_slot(raw, SLOT_BYTES, _decode)
-        for _ in range(_TORN_READS_MAX):
-            if slot is not None or not raw:
-                break
-            raw = self._file.pread(FILE_BYTES, 0)  # both torn: it was published twice during one read
-            slot = latest_slot(raw, SLOT_BYTES, _decode)
+        raw, slot = read_again_if_torn(raw, 1, _SLOTS.latest, lambda: self._file.pread(FILE_BYTES, 0))
         state = slot.state if slot is not None and slot.boot == self._boot else None
         self._known = known = _Known(raw, state, 0 if slot is None else slot.sequence)
         return known
@@ -99,7 +93,7 @@ class StateFile:
         assert hasattr(self._file, "pwrite")
         raw, _, before = self._look()  # not ``self._known``: another thread may have seen a slot half written
         sequence = (before + 1) % SEQUENCES
-        slot, at = _Slot(sequence, self._boot, state).encode(), SLOT_BYTES * (sequence & 1)
+        slot, at = _SLOTS.slot(_Slot(sequence, self._boot, state).body())
         self._file.pwrite(slot, at)
         self._known = _Known(raw[:at].ljust(at, b"\0") + slot + raw[at + SLOT_BYTES :], state, sequence)
         return state
