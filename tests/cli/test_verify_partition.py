@@ -686,13 +686,13 @@ def test_an_epoch_checkpoint_that_is_wrong_is_named(directory: Path, text: bytes
 
 
 def test_a_commit_slot_that_promises_more_than_there_is_is_wrong(directory: Path) -> None:
-    from pylog.partition.commit_slots import latest
+    from pylog.partition.commit_slots import latest, whole_file
 
     path = directory / COMMIT_SLOTS
     state = latest(path.read_bytes())
     assert state is not None
     more = state._replace(log_end_offset=state.log_end_offset + 5, high_watermark=state.high_watermark + 5)
-    path.write_bytes(more.encode() * 2)
+    path.write_bytes(whole_file(more))
     problem = only(check(directory))
     assert (problem.kind, problem.problem) == (
         "slots", f"says that the log ends at offset {more.log_end_offset}, its batches end at {state.log_end_offset}",
