@@ -6,10 +6,10 @@ pytest -m soak tests/processes/test_seeded_transaction_bugs.py
 
 from __future__ import annotations
 
-import random
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from pylog.producer.touched import TouchedPartitions
 from pylog.producer.transactions import ProducerTransactions
 from pylog.transaction.outcomes import Outcomes
 from pylog.transaction.owner import TransactionOwner
+from tests.processes.seeding import now_and_then, put
 from tests.processes.sharing import forked, result_of
 from tests.soak.transactions import run_kills
 
@@ -35,12 +36,8 @@ KILLS = 10
 TURNS = 5  # some need a kill at the right moment
 
 
-def now_and_then(share: float = 0.05) -> bool:
-    return random.random() < share
-
-
 def markers_of_aborts_are_ignored() -> None:
-    reader.aborted_among = lambda *_: set()
+    put(reader, "aborted_among", lambda *arguments: set())
 
 
 def records_after_an_open_transaction_are_read() -> None:
@@ -53,7 +50,7 @@ def records_after_an_open_transaction_are_read() -> None:
 
         return right(self, end, told)
 
-    OpenTransactions.decided = decided  # type: ignore[method-assign]
+    put(OpenTransactions, "decided", decided)
 
 
 def what_a_dead_owner_left_is_committed() -> None:
@@ -63,7 +60,7 @@ def what_a_dead_owner_left_is_committed() -> None:
         found = right(self, producer_id, epoch)
         return Outcome.COMMITTED if found is Outcome.ABORTED else found
 
-    Outcomes.outcome = outcome  # type: ignore[method-assign]
+    put(Outcomes, "outcome", outcome)
 
 
 def commits_without_a_marker_are_aborted() -> None:
@@ -73,14 +70,14 @@ def commits_without_a_marker_are_aborted() -> None:
         found = right_outcome(self, producer_id, epoch)
         return Outcome.ABORTED if found is Outcome.COMMITTED else found
 
-    def mark(self: Any, owner: TransactionOwner, how: Outcome) -> None:
+    def mark(self: Any, owner: TransactionOwner, outcome: Outcome) -> None:
         if now_and_then(0.2):
             for name in self.names()[1:]:
                 del self._logs[name]
-        right_mark(self, owner, how)
+        right_mark(self, owner, outcome)
 
-    Outcomes.outcome = outcome  # type: ignore[method-assign]
-    TouchedPartitions.mark = mark  # type: ignore[method-assign]
+    put(Outcomes, "outcome", outcome)
+    put(TouchedPartitions, "mark", mark)
 
 
 def a_commit_marks_one_partition_as_aborted() -> None:
@@ -88,10 +85,10 @@ def a_commit_marks_one_partition_as_aborted() -> None:
 
     def mark(self: Any, owner: TransactionOwner, outcome: Outcome) -> None:
         if outcome is Outcome.COMMITTED and len(self.names()) > 2 and now_and_then():
-            self.log(self.names()[0]).append_marker(owner.producer_id, owner.epoch, committed=False)
+            self._logs[self.names()[0]].append_marker(owner.producer_id, owner.epoch, committed=False)
         right(self, owner, outcome)
 
-    TouchedPartitions.mark = mark  # type: ignore[method-assign]
+    put(TouchedPartitions, "mark", mark)
 
 
 def an_abort_commits() -> None:
@@ -100,7 +97,7 @@ def an_abort_commits() -> None:
     def abort(self: Any, sender: Any) -> None:
         (right if self.error is not None else ProducerTransactions.commit)(self, sender)
 
-    ProducerTransactions.abort = abort  # type: ignore[method-assign]
+    put(ProducerTransactions, "abort", abort)
 
 
 def a_commit_says_that_it_failed() -> None:
@@ -115,7 +112,8 @@ def a_commit_says_that_it_failed() -> None:
         if self.state.name == "IN_TRANSACTION":
             right_abort(self, sender)
 
-    ProducerTransactions.commit, ProducerTransactions.abort = commit, abort  # type: ignore[method-assign]
+    put(ProducerTransactions, "commit", commit)
+    put(ProducerTransactions, "abort", abort)
 
 
 def a_transaction_forgets_its_offsets() -> None:
@@ -125,7 +123,7 @@ def a_transaction_forgets_its_offsets() -> None:
         if not now_and_then(0.3):
             right(self, *arguments)
 
-    ProducerTransactions.send_offsets = send_offsets  # type: ignore[method-assign]
+    put(ProducerTransactions, "send_offsets", send_offsets)
 
 
 class Bug(NamedTuple):
@@ -155,7 +153,7 @@ def test_the_checker_names_what_a_bug_does(bug: Bug, tmp_path: Path, seed: int) 
 
     named: set[str] = set()
     for turn in range(TURNS):
-        problems = result_of(forked(lambda turn=turn: run_with_it(turn)))
+        problems = result_of(forked(partial(run_with_it, turn)))
         named |= {found[2] for found in (re.match(r"(\d+) ([\w-]+)$", problem) for problem in problems) if found}
         print(*problems[:10], sep="\n")
         if named & bug.anomalies:
