@@ -1,7 +1,7 @@
 """Bugs put into pylog on purpose: processes that are killed, and the check of their history, must
 find every one.
 
-pytest -m soak tests/processes/test_seeded_bugs.py
+pytest -m engine tests/processes/test_seeded_bugs.py
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.processes.sharing import forked, result_of
 from tests.soak import chaos
 
 pytestmark = [
-    pytest.mark.soak,
+    pytest.mark.engine,
     pytest.mark.processes,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="chaos needs Linux"),
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),

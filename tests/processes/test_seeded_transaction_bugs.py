@@ -1,7 +1,7 @@
 """Bugs of transactions put into pylog on purpose: the history of a killed pipeline names each one's
 anomaly.
 
-pytest -m soak tests/processes/test_seeded_transaction_bugs.py
+pytest -m engine tests/processes/test_seeded_transaction_bugs.py
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.processes.sharing import forked, result_of
 from tests.soak.transactions import run_kills
 
 pytestmark = [
-    pytest.mark.soak,
+    pytest.mark.engine,
     pytest.mark.processes,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it stops and forks processes"),
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
