@@ -20,7 +20,7 @@ from pylog.producer.buffer import NO_BATCH, IncompleteBatches, PartitionBuffer, 
 from pylog.producer.buffer_pool import BufferPool
 from pylog.producer.config import ProducerConfig
 from pylog.producer.delivery import Delivery
-from pylog.producer.keys import refuse_keyless
+from pylog.producer.keys import with_key
 from pylog.producer.linger import LINGER
 from pylog.producer.sender import Sender
 from pylog.producer.topic_cache import TopicCache
@@ -148,12 +148,11 @@ class Accumulator:
         config, encoder = self._config, RecordEncoder(limit_bytes, self._now_ms)
         due_s = now_s + config.linger_s
         deadline_s = now_s + config.delivery_timeout_s if config.transactional_id is None else config.forever_s
+        append = with_key(encoder.try_append, buffer.topic_partition) if buffer.topic.needs_keys else None
         # Arguments by position: names make this call half as long again.
         batch = ProducerBatch(
-            self._sender, buffer.topic_partition, encoder, limit_bytes, due_s, deadline_s, config.acks == 0, sequences
-        )
-        if buffer.topic.needs_keys:
-            refuse_keyless(batch)
+            self._sender, buffer.topic_partition, encoder, limit_bytes, due_s, deadline_s, config.acks == 0, sequences, append,
+        )  # fmt: skip
         delivery = batch.append(Delivery, batch, timestamp_ms, key, value, headers)
         with buffer.lock:
             if self._topics.is_closed:

@@ -124,12 +124,14 @@ class ProducerBatch:
         deadline_s: float,
         is_fire_and_forget: bool,
         sequences: Sequences = UNNUMBERED,
+        append: Callable[..., Any] | None = None,
     ) -> None:
+        """``append`` takes the place of the encoder's own."""
         # Constant after construction:
         self.driver = driver
         self.topic_partition = topic_partition
         self.encoder = encoder  # while open: guarded by the buffer's ``lock``, except ``append``
-        self.append = encoder.try_append
+        self.append = encoder.try_append if append is None else append
         self.limit_bytes = limit_bytes  # reserved in the pool until the batch is settled
         self.deadline_s = deadline_s
         self.previous_sequence, self.base_sequence = sequences  # of a named producer
@@ -152,6 +154,10 @@ class ProducerBatch:
         self.due_s = due_s
         self.callbacks: deque[tuple[Callable[[Any], object], Receipt]] = deque()
         self.observed: set[int] = set()  # the records of a failed batch whose error the application has seen
+
+    def make_due(self) -> None:
+        """Have it written now, without further lingering."""
+        self.due_s = 0.0
 
     # Steps
 

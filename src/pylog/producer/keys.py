@@ -12,17 +12,13 @@ from pylog.partition.write.batch_input import without_key
 
 if TYPE_CHECKING:
     from pylog.model import TopicPartition
-    from pylog.producer.batch import ProducerBatch
 
 NoneType = type(None)
 
 
-def refuse_keyless(batch: ProducerBatch) -> None:
-    """``batch.append`` takes only records with a key from here on."""
-    batch.append = _with_key(batch.append, batch.topic_partition)
+def with_key(append: Callable[..., Any], partition: TopicPartition) -> Callable[..., Any]:
+    """``append`` of a batch, which takes only records with a key."""
 
-
-def _with_key(append: Callable[..., Any], partition: TopicPartition) -> Callable[..., Any]:
     def append_with_key(kind: Any, batch: Any, timestamp_ms: Any, key: Any, value: Any, headers: Any) -> Any:
         if key is None:
             raise without_key(partition.topic)

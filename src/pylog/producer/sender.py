@@ -190,7 +190,7 @@ class Sender:
 
     def write_soon(self, batch: ProducerBatch) -> None:
         """Have the linger thread write the batch now."""
-        batch.due_s = 0.0
+        batch.make_due()
         buffer = self._incomplete.batches.get(batch)
         if buffer is not None and not LINGER.watch(self):
             self.drain(buffer, self._config.max_block_s)
