@@ -14,6 +14,12 @@ whole.
     .unsynced   a failed sync        never                  never                      with the copy
     .seal       .log, once closed    before it is named     by the sealer              last
 
+    suffix      of a file that                                        it ends as
+    .deleted    was retired: nothing reads it                         removed
+    .rewrite    is made again, a log or an index                      the file of that name
+    .cleaned    compaction writes                                     .swap
+    .swap       compaction has written; read while a seal has it too  the file of that name
+
 ``derived``, ``sync_derived`` and ``free`` need no lock of the partition, the others do. A crash
 between two steps leaves files that nothing reads, and that ``sweep`` removes.
 """
