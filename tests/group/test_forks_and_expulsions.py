@@ -25,15 +25,19 @@ from pylog.errors import (
     ReadOnlyLog,
     StorageError,
 )
+from pylog.group import lock as group_lock
 from pylog.group import offsets as offsets_module
 from pylog.group import offsets_checkpoint
 from pylog.group.admin import GroupAdmin
-from pylog.group.lock import GroupLock
+from pylog.group.directory import GroupDirectory
+from pylog.group.lock import GroupGrant, GroupLock
 from pylog.group.offset_records import Committed, decode_key, decode_value, encode_value
+from pylog.group.offsets import OffsetStore
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pylog.group.state import Group, Member
 from pylog.group.state_file import StateFile
 from pylog.storage import OsFileSystem, fork
+from pylog.transaction.offsets import TransactionOffsets
 from tests.group.consumers import checkpoint
 
 T0 = TopicPartition("t", 0)
@@ -177,13 +181,13 @@ def test_a_length_without_end_is_damage() -> None:
 def test_commits_that_are_removed_of_a_group_that_has_none_are_nothing(log: Log) -> None:
     store = log.manager.part(GroupAdmin).offsets
     assert store.all_commits("g") is None  # there is no log of commits yet
-    store.append("g", {T0: None}, bool)
+    store.append("g", {T0: None}, None)
     assert store.groups() == set()
 
 
 def test_commits_are_read_on_in_the_midst_of_a_batch(log: Log) -> None:
     store = log.manager.part(GroupAdmin).offsets
-    store.append("g", {T0: Committed(1, -1, "", 9, ""), TopicPartition("t", 1): Committed(2, -1, "", 9, "")}, bool)
+    store.append("g", {T0: Committed(1, -1, "", 9, ""), TopicPartition("t", 1): Committed(2, -1, "", 9, "")}, None)
     partition = log.partition("__consumer_offsets", 0)
     partition.log.roll()
     partition.log.delete_before(1)
@@ -196,14 +200,14 @@ def test_commits_are_read_on_in_the_midst_of_a_batch(log: Log) -> None:
 def test_a_checkpoint_that_another_process_writes_is_left_to_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 1)
     store = log.manager.part(GroupAdmin).offsets
-    store.append("g", {T0: Committed(1, -1, "", 9, "")}, bool)
+    store.append("g", {T0: Committed(1, -1, "", 9, "")}, None)
     path = log.path / ".pylog" / "offsets-0.checkpoint"
     held = FS.lock(f"{path}.lock")
     assert held.try_acquire()
     checkpoint(store)
     assert not path.exists()
     held.close()
-    store.append("g", {T0: Committed(2, -1, "", 9, "")}, bool)
+    store.append("g", {T0: Committed(2, -1, "", 9, "")}, None)
     checkpoint(store)
     newest = path.read_bytes()
     partition = store.partition_of("g")
@@ -221,7 +225,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_and_missed_by_nobody(
     monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 1)
     monkeypatch.setattr(offsets_module, "write_checkpoint", refuse)
     store = log.manager.part(GroupAdmin).offsets
-    store.append("g", {T0: Committed(1, -1, "", 9, "")}, bool)
+    store.append("g", {T0: Committed(1, -1, "", 9, "")}, None)
     with caplog.at_level(logging.WARNING):
         checkpoint(store)
     assert "no checkpoint of committed offsets: no more ink" in caplog.text
@@ -300,7 +304,7 @@ def test_a_state_that_changes_with_every_look_is_read_all_the_same(tmp_path: Pat
 def test_a_log_of_commits_that_begins_nowhere_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rather than looked for without end."""
     store = log.manager.part(GroupAdmin).offsets
-    store.append("g", {T0: Committed(1, -1, "", 9, "")}, bool)
+    store.append("g", {T0: Committed(1, -1, "", 9, "")}, None)
     partition = store.partition_of("g")
     assert partition is not None
 
@@ -363,13 +367,96 @@ def test_a_typed_error_that_is_a_missing_file_stays_what_it_is(log: Log) -> None
 def test_a_change_that_a_fork_came_into_is_not_the_childs(log: Log) -> None:
     files = GroupLock(log.manager.part(GroupAdmin).directory("g"))
 
-    def forked(_: object) -> None:
-        files._holder += 1
+    def forked(grant: GroupGrant) -> None:
+        grant.holder += 1
         raise ValueError("whatever comes of files that are the parent's")
 
     with pytest.raises(ForkedHandle):
         files.holding(forked)
     files.close()
+
+
+def forked_in(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, grants: list[GroupGrant]) -> None:
+    """A signal handler forks at the end of this method, while the group's lock is held: what
+    follows is the child's."""
+    right = getattr(owner, name)
+
+    def then_forked(self: Any, *arguments: Any) -> Any:
+        result = right(self, *arguments)
+        grants[-1].holder += 1
+        return result
+
+    monkeypatch.setattr(owner, name, then_forked)
+
+
+@pytest.fixture
+def grants(monkeypatch: pytest.MonkeyPatch) -> list[GroupGrant]:
+    """Those that were made, in their order."""
+    made: list[GroupGrant] = []
+
+    class Noted(GroupGrant):
+        __slots__ = ()
+
+        def __init__(self, directory: GroupDirectory) -> None:
+            super().__init__(directory)
+            made.append(self)
+
+    monkeypatch.setattr(group_lock, "GroupGrant", Noted)
+    return made
+
+
+def test_a_fork_before_the_lock_was_taken_leaves_the_change_to_the_parent(
+    log: Log, grants: list[GroupGrant], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = GroupLock(log.manager.part(GroupAdmin).directory("g"))
+    forked_in(monkeypatch, GroupLock, "_open", grants)
+    with pytest.raises(ForkedHandle):
+        files.holding(lambda _: pytest.fail("the child does its parent's work"))
+    files.close()
+
+
+def test_a_fork_in_a_commit_leaves_it_to_the_parent(
+    log: Log, grants: list[GroupGrant], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(log, b"1")
+    with member(log) as one:
+        one.poll()
+        forked_in(monkeypatch, OffsetStore, "encoded", grants)
+        with pytest.raises(ForkedHandle):
+            one.commit()
+        monkeypatch.undo()
+        assert log.manager.part(GroupAdmin).committed("g") == {}
+
+
+def test_a_fork_in_a_deletion_leaves_the_rest_to_the_parent(
+    log: Log, grants: list[GroupGrant], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(log, b"1")
+    with member(log) as one:
+        one.poll()
+        one.commit()
+    forked_in(monkeypatch, OffsetStore, "append", grants)
+    with pytest.raises(ForkedHandle):
+        log.delete_group("g")
+    assert log.manager.part(GroupAdmin).in_files() == ["g"]
+
+
+def test_a_fork_in_the_commit_of_a_transaction_leaves_the_decision_to_the_parent(
+    log: Log, grants: list[GroupGrant], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(log, b"1")
+    with member(log) as one, Producer(log, transactional_id="x") as producer:
+        one.poll()
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"2", partition=1)
+        producer.send_offsets_to_transaction({T0: 1}, one.group_metadata())
+        forked_in(monkeypatch, TransactionOffsets, "_of_deleted_topics", grants)
+        with pytest.raises(ForkedHandle):
+            producer.commit_transaction()
+        monkeypatch.undo()
+        producer.abort_transaction()
+        assert log.manager.part(GroupAdmin).committed("g") == {}
 
 
 def test_a_child_that_a_fork_made_while_the_state_was_opened_gets_a_typed_error(

@@ -63,10 +63,10 @@ def test_offsets_that_were_being_loaded_are_loaded_again(log: Log, monkeypatch: 
     for step in count(1, STRIDE):
         behind = store()
         for number in range(3):
-            writer.append(f"h{number}", {name: Committed(7, 0, "", 0, "")}, bool)
+            writer.append(f"h{number}", {name: Committed(7, 0, "", 0, "")}, None)
         known = behind.committed("h0")
         for offset in range(12):
-            writer.append("g", {name: Committed(offset, 0, "", 0, "")}, bool)
+            writer.append("g", {name: Committed(offset, 0, "", 0, "")}, None)
         checkpoint(writer)
         went_on = interrupted(step, lambda store=behind: store.committed("h0"))  # type: ignore[misc]
         assert behind.committed("h0") == known != {}

@@ -46,14 +46,14 @@ def test_nothing_is_committed_in_a_log_without_commits(log: Log) -> None:
 
 def test_the_last_commit_of_each_partition_counts_and_groups_are_apart(log: Log) -> None:
     store, other = store_of(log), store_of(log)
-    store.append("g", {T0: at(1), T1: at(2)}, bool)
+    store.append("g", {T0: at(1), T1: at(2)}, None)
     assert other.committed("g") == {T0: at(1), T1: at(2)}
-    store.append("g", {T0: at(5, "note")}, bool)
-    store.append("h", {T0: at(9)}, bool)
+    store.append("g", {T0: at(5, "note")}, None)
+    store.append("h", {T0: at(9)}, None)
     assert other.committed("g") == {T0: at(5, "note"), T1: at(2)}
     assert other.committed("h") == {T0: at(9)}
     assert other.groups() == {"g", "h"}
-    store.append("h", {T0: None}, bool)
+    store.append("h", {T0: None}, None)
     assert (other.committed("h"), other.groups()) == ({}, {"g"})
 
 
@@ -61,8 +61,8 @@ def test_a_checkpoint_spares_the_history(log: Log, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 50)
     store = store_of(log)
     for offset in range(120):
-        store.append("g", {T0: at(offset)}, bool)
-        store.append("h", {T1: at(1000 + offset)}, bool)
+        store.append("g", {T0: at(offset)}, None)
+        store.append("h", {T1: at(1000 + offset)}, None)
         checkpoint(store)
     assert (log.path / ".pylog" / "offsets-0.checkpoint").exists()
     fresh = store_of(log)
@@ -77,13 +77,13 @@ def test_a_checkpoint_spares_the_history(log: Log, monkeypatch: pytest.MonkeyPat
 
 def test_whoever_is_far_behind_goes_on_from_a_checkpoint(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     behind, store = store_of(log), store_of(log)
-    store.append("gone", {T1: at(3)}, bool)
+    store.append("gone", {T1: at(3)}, None)
     assert behind.committed("gone") == {T1: at(3)}
     monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 20)
     monkeypatch.setattr(offsets_module, "_FAR_RECORDS", 30)
-    store.append("gone", {T1: None}, bool)
+    store.append("gone", {T1: None}, None)
     for offset in range(100):
-        store.append("g", {T0: at(offset)}, bool)
+        store.append("g", {T0: at(offset)}, None)
         checkpoint(store)
     assert behind.committed("g") == {T0: at(99)}
     assert behind.groups() == {"g"}
@@ -96,7 +96,7 @@ def test_a_damaged_checkpoint_is_worth_as_much_as_none(
     monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 5)
     store = store_of(log)
     for offset in range(12):
-        store.append("g", {T0: at(offset)}, bool)
+        store.append("g", {T0: at(offset)}, None)
         checkpoint(store)
     path = log.path / ".pylog" / "offsets-0.checkpoint"
     data = bytearray(path.read_bytes())
@@ -106,7 +106,7 @@ def test_a_damaged_checkpoint_is_worth_as_much_as_none(
         assert store_of(log).committed("g") == {T0: at(11)}
     assert "no checkpoint of committed offsets" in caplog.text
     for offset in range(12, 30):
-        store.append("g", {T0: at(offset)}, bool)
+        store.append("g", {T0: at(offset)}, None)
         checkpoint(store)
     assert store_of(log).committed("g") == {T0: at(29)}
 
@@ -116,7 +116,7 @@ def test_no_default_of_the_log_is_for_committed_offsets(tmpfs_dir: Path) -> None
     with Log(tmpfs_dir / "log", max_message_bytes=200) as log:
         log.create_topic("t", partitions=50)
         log.manager.part(GroupAdmin).offsets.append(
-            "g", {TopicPartition("t", number): at(number) for number in range(50)}, bool
+            "g", {TopicPartition("t", number): at(number) for number in range(50)}, None
         )
         config = log.describe_topic(OFFSETS_TOPIC).config
         assert (config.retention_ms, config.retention_bytes) == (-1, -1)
@@ -129,7 +129,7 @@ def test_a_checkpoint_that_the_disk_refuses_fails_no_commit(
     not."""
     monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 1)
     store = store_of(log)
-    store.append("g", {T0: at(1)}, bool)
+    store.append("g", {T0: at(1)}, None)
 
     def refused(*_: object) -> None:
         raise OutcomeUnknown("the disk refused")
@@ -143,18 +143,18 @@ def test_a_checkpoint_of_another_life_of_the_topic_says_nothing(log: Log, monkey
     monkeypatch.setattr(offsets_module, "CHECKPOINT_RECORDS", 5)
     store = store_of(log)
     for offset in range(12):
-        store.append("g", {T0: at(offset)}, bool)
+        store.append("g", {T0: at(offset)}, None)
         checkpoint(store)
     log.delete_topic(OFFSETS_TOPIC)
     assert store.committed("g") == {}
     for offset in range(20):
-        store.append("h", {T0: at(offset)}, bool)
+        store.append("h", {T0: at(offset)}, None)
     assert (store_of(log).committed("g"), store_of(log).committed("h")) == ({}, {T0: at(19)})
 
 
 def test_records_that_say_nothing_are_passed_over(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     store = store_of(log)
-    store.append("g", {T0: at(1)}, bool)
+    store.append("g", {T0: at(1)}, None)
     with Log(log.path) as other:
         damaged, no_key, of_group = ((b"\xff\xff", b"\0\1\0\1g"), (b"x", None), (b"x", b"\0\2\0\1g"))
         append_by_hand(other, OFFSETS_TOPIC, *(ProducerRecord(*record) for record in (damaged, no_key, of_group)))
@@ -166,7 +166,7 @@ def test_records_that_say_nothing_are_passed_over(log: Log, caplog: pytest.LogCa
 def test_commits_whose_log_was_cut_short_in_front_are_not_read(log: Log) -> None:
     store = store_of(log)
     for offset in range(10):
-        store.append("g", {T0: at(offset)}, bool)
+        store.append("g", {T0: at(offset)}, None)
     log.delete_records(TopicPartition(OFFSETS_TOPIC, 0), 8)
     assert store_of(log).committed("g") == {T0: at(9)}
 

@@ -7,7 +7,6 @@ died or is late: its transaction is aborted if this log may write, see ``transac
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pylog.catalog.layout import decoded_group
@@ -24,12 +23,11 @@ from pylog.errors import (
 from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
 from pylog.group.directory import GroupDirectory, check_group
 from pylog.group.liveness import dead_members
-from pylog.group.lock import LOCK_TIMEOUT_S, GroupLock, read_group
+from pylog.group.lock import LOCK_TIMEOUT_S, GroupGrant, GroupLock, read_group
 from pylog.group.offset_records import Committed
 from pylog.group.offsets import Appended, OffsetStore
 from pylog.group.offsets_partition import Offsets
 from pylog.group.state import Group, GroupTopic, Member, without_members
-from pylog.group.state_file import StateFile
 from pylog.group.truncation import make_records_durable, next_offset
 from pylog.interrupts import own, suppress
 from pylog.model import OffsetAndMetadata, TopicPartition
@@ -196,18 +194,17 @@ class GroupAdmin:
         self._manager.require_writable()
         if OFFSETS_TOPIC not in self._manager.existing_topics([OFFSETS_TOPIC]):
             self.offsets.create_topic()
-        directory = self.directory(group)
 
-        def append(lock: GroupLock, state: StateFile) -> Appended | None:
-            self.require_empty(directory, state)
-            return self.offsets.append(group, offsets, lock.check_held, left_s)
+        def append(grant: GroupGrant) -> Appended | None:
+            self.require_empty(grant)
+            return self.offsets.append(group, offsets, grant, left_s)
 
-        return _holding(directory, append, left_s())
+        return _holding(self.directory(group), append, left_s())
 
-    def require_empty(self, directory: GroupDirectory, state: StateFile) -> None:
-        """The lock is held. ``GroupNotEmpty`` if a member lives. Dead members are removed, static
+    def require_empty(self, grant: GroupGrant) -> None:
+        """``GroupNotEmpty`` if a member lives. Dead members are removed, static
         ones too: a manual change does not wait for their return."""
-        found = state.read()
+        directory, found = grant.directory, grant.state.read()
         dead = dead_members(directory, found)
         alive = [member for id_, member in found.members.items() if id_ not in dead]
         if alive:
@@ -218,7 +215,7 @@ class GroupAdmin:
                 group=directory.group, members=len(alive), pid=first.pid, host=first.host,
             )  # fmt: skip
         if found.members:
-            state.publish(without_members(found, set(found.members), {}))
+            grant.publish(without_members(found, set(found.members), {}))
 
     def reset(
         self,
@@ -315,13 +312,14 @@ class GroupAdmin:
         self._manager.require_writable()
         directory = self.directory(group)
         self.describe(group)
-        _sync(_holding(directory, partial(self._delete, directory)))
+        _sync(_holding(directory, self._delete))
 
-    def _delete(self, directory: GroupDirectory, lock: GroupLock, state: StateFile) -> Appended | None:
-        self.require_empty(directory, state)
+    def _delete(self, grant: GroupGrant) -> Appended | None:
+        directory = grant.directory
+        self.require_empty(grant)
         partitions = self.offsets.partitions(directory.group)  # pending ones too: a later tombstone supersedes them
-        appended = self.offsets.append(directory.group, dict.fromkeys(partitions), lock.check_held)
-        lock.check_held()
+        appended = self.offsets.append(directory.group, dict.fromkeys(partitions), grant)
+        grant.check()
         gone = f"{self._layout.groups}/{_GONE}{self._filesystem.random_bytes(8).hex()}"
         self._filesystem.replace(directory.path, gone)  # atomic: a holder of the lock sees the deletion
         self._clear_away()
@@ -347,15 +345,15 @@ class GroupAdmin:
     def _forget_topic(self, topic: str, timeout_s: float, group: str) -> Appended | None:
         """Append the tombstones of one group; None if it has no commits in the topic."""
 
-        def append(check_held: Callable[[], object]) -> Appended | None:
+        def append(grant: GroupGrant | None) -> Appended | None:
             gone = [name for name in self.offsets.committed(group) if name.topic == topic]
-            return self.offsets.append(group, dict.fromkeys(gone), check_held, lambda: timeout_s)
+            return self.offsets.append(group, dict.fromkeys(gone), grant, lambda: timeout_s)
 
         try:
             directory = self.directory(group)
         except own(ConfigError):  # only Kafka's groups can have this name: no pylog process commits for them
-            return append(bool)
-        return _holding(directory, lambda lock, _: append(lock.check_held), timeout_s)
+            return append(None)
+        return _holding(directory, append, timeout_s)
 
     def in_files(self) -> list[str]:
         """Return the groups that have a directory: they have, or had, members."""
@@ -384,13 +382,11 @@ def _described(member: Member, *, is_alive: bool) -> MemberDescription:
     )  # fmt: skip
 
 
-def _holding(
-    directory: GroupDirectory, work: Callable[[GroupLock, StateFile], T], timeout_s: float = LOCK_TIMEOUT_S
-) -> T:
+def _holding(directory: GroupDirectory, work: Callable[[GroupGrant], T], timeout_s: float = LOCK_TIMEOUT_S) -> T:
     """Return ``work``'s result, called with the group's lock. ``LogLocked``."""
     lock = GroupLock(directory)
     try:
-        return lock.holding(partial(work, lock), timeout_s)
+        return lock.holding(work, timeout_s)
     finally:
         lock.close()
 

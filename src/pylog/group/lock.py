@@ -1,4 +1,4 @@
-"""The lock of a group, opened together with its state: the holder may publish a new state."""
+"""The lock of a group, opened together with its state; who holds it gets a ``GroupGrant``."""
 
 from __future__ import annotations
 
@@ -18,6 +18,36 @@ LOCK_TIMEOUT_S = 30.0
 _DELETIONS_MAX = 100  # that one opening may meet
 
 
+class GroupGrant:
+    """The right to change a group and to commit its offsets, given by ``GroupLock.holding`` for the
+    time of one call.
+
+    A signal handler may fork and return, in the child, into its parent's change. Then ``check``
+    raises in the child, which has lost its parent's files, too.
+    """
+
+    __slots__ = ("directory", "holder", "state")
+
+    state: StateFile
+
+    def __init__(self, directory: GroupDirectory) -> None:
+        self.directory = directory
+        self.holder = 0  # the process that called ``holding``
+
+    def check(self) -> None:
+        """``ForkedHandle`` if a signal handler has forked and the child does its parent's work."""
+        if self.holder != self.directory.filesystem.process_id():
+            raise ForkedHandle(
+                f"the group {self.directory.group!r} was being changed by this thread when a signal handler forked; the parent "
+                "continues with it, the child must not",
+                group=self.directory.group, path=self.directory.path,
+            )  # fmt: skip
+
+    def publish(self, group: Group) -> None:
+        """Publish this group, which follows from the state that was read under the same lock."""
+        self.state.publish(group)
+
+
 class GroupLock:
     """For one thread at a time. The lock is held during one change, or one commit of offsets."""
 
@@ -25,25 +55,25 @@ class GroupLock:
         self.directory = directory
         self._lock: FileLock | None = None
         self._state: StateFile | None = None
-        self._holder = 0  # the process that called ``holding``
+        self._grant = GroupGrant(directory)
         after_fork_in_child(self.forget_parent)
 
     @property
     def state(self) -> StateFile:
-        """The state. Publishing needs the lock, reading does not."""
+        """The state, to be read without the lock."""
         state = self._state
         return self._open()[1] if state is None else state
 
     def holding(
         self,
-        work: Callable[[StateFile], T],
+        work: Callable[[GroupGrant], T],
         timeout_s: float = LOCK_TIMEOUT_S,
         while_waiting: Callable[[], object] = bool,
     ) -> T:
         """Return the result of ``work``, called with the lock held. ``LogLocked`` after a time in
         which ``while_waiting`` is called every few milliseconds."""
         while True:
-            self._holder = self.directory.filesystem.process_id()
+            self._grant.holder = self.directory.filesystem.process_id()
             lock = self._lock or self._open()[0]
             try:
                 if not lock.try_acquire() and not acquire(lock, self.directory.clock, timeout_s, while_waiting):
@@ -54,11 +84,12 @@ class GroupLock:
                 lock.release()
             self.close()  # the group was deleted, together with this lock
 
-    def _work(self, work: Callable[[StateFile], T]) -> T:
-        state = self._state or self.state
-        self.check_held()
+    def _work(self, work: Callable[[GroupGrant], T]) -> T:
+        grant = self._grant
+        grant.state = self._state or self.state
+        grant.check()
         try:
-            return work(state)
+            return work(grant)
         except own(FileNotFoundError) as error:
             if isinstance(error, PylogError):
                 raise
@@ -67,17 +98,8 @@ class GroupLock:
                 f"files of the group were removed from {path} meanwhile; try again", path=path
             ) from error
         except Exception:
-            self.check_held()  # a forked child has lost its parent's files: that is the cause of any error
+            grant.check()  # a forked child has lost its parent's files: that is the cause of any error
             raise
-
-    def check_held(self) -> None:
-        """``ForkedHandle`` if a signal handler has forked and the child does its parent's work."""
-        if self._holder != self.directory.filesystem.process_id():
-            raise ForkedHandle(
-                f"the group {self.directory.group!r} was being changed by this thread when a signal handler forked; the parent "
-                "continues with it, the child must not",
-                group=self.directory.group, path=self.directory.path,
-            )  # fmt: skip
 
     def _open(self) -> tuple[FileLock, StateFile]:
         directory = self.directory

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from pylog.errors import CommitFailed, ConfigError, LogLocked, PylogError, StorageError
 from pylog.group.directory import MEMBER_ID_BYTES, GroupDirectory
 from pylog.group.liveness import ROUNDS, TICK_S, Absence, Heartbeats, dead_members, has_process
-from pylog.group.lock import LOCK_TIMEOUT_S, GroupLock
+from pylog.group.lock import LOCK_TIMEOUT_S, GroupGrant, GroupLock
 from pylog.group.ownership import expelled, require_owned
 from pylog.group.state import (
     NONE,
@@ -31,7 +31,6 @@ from pylog.group.state import (
     with_subscription,
     without_members,
 )
-from pylog.group.state_file import StateFile
 from pylog.interrupts import own, suppress
 from pylog.model import TopicPartition
 from pylog.storage import FileLock
@@ -43,7 +42,6 @@ _LEAVE_S = 1.0
 
 T = TypeVar("T")
 
-CheckHeld = Callable[[], None]
 """Raises if the group's lock is no longer held (in a forked child)."""
 
 
@@ -90,11 +88,11 @@ class Membership:
         time. A member of the same ``group_instance_id`` is replaced, and fenced if it lives.
         """
         self._drop()
-        return self._files.holding(lambda state: self._join(state, wanted), timeout_s)
+        return self._files.holding(lambda grant: self._join(grant, wanted), timeout_s)
 
-    def _join(self, state: StateFile, wanted: frozenset[str]) -> Group:
+    def _join(self, grant: GroupGrant, wanted: frozenset[str]) -> Group:
         directory, options = self._directory, self._options
-        group = state.read()
+        group = grant.state.read()
         dead = dead_members(self._directory, group) - {self.id}
         # static ones may return
         others = {id_: m for id_, m in group.members.items() if m.instance_id or id_ not in dead}
@@ -121,7 +119,7 @@ class Membership:
             with_member(group, member, options.assignor, self._topics_now(_wanted(group, wanted))), id_, NONE
         )
         self.generation, self._cell, self._next_tick_s = group.generation, member.cell, 0.0
-        state.publish(group)
+        grant.publish(group)
         self.id = id_  # last: the membership is complete now
         logger.info("joined group %r as member %s, generation %d", directory.group, id_, group.generation)
         return group
@@ -131,7 +129,7 @@ class Membership:
         If this can't be published now, the others find out as if the process had died."""
         try:
             if self.id and not self._options.instance_id:
-                self._files.holding(lambda state: self._publish_without(state, {self.id}), min(timeout_s, _LEAVE_S))
+                self._files.holding(lambda grant: self._publish_without(grant, {self.id}), min(timeout_s, _LEAVE_S))
         except own(PylogError) as error:
             logger.info("member %s leaves group %r without a word: %s", self.id, self._directory.group, error)
         finally:
@@ -180,28 +178,28 @@ class Membership:
         What the result lists as ``owned`` stays this member's until it gives it up or is expelled.
         """
         try:
-            return self._files.holding(lambda state: self._reconcile(state, released), SHORT_S)
+            return self._files.holding(lambda grant: self._reconcile(grant, released), SHORT_S)
         except own(LogLocked):
             return None
 
-    def _reconcile(self, state: StateFile, released: Partitions) -> Group:
-        group = state.read()
+    def _reconcile(self, grant: GroupGrant, released: Partitions) -> Group:
+        group = grant.state.read()
         if self.id not in group.members:
             return group
         after = reconciled(group, self.id, released)
         if after is not group:
-            state.publish(after)
+            grant.publish(after)
         self.generation = after.generation
         return after
 
     def remember_starts(self, starts: Mapping[TopicPartition, int], timeout_s: float) -> None:
         """Record where this member began, for later owners, until a commit. ``LogLocked``."""
-        self._files.holding(lambda state: self._remember(state, starts), timeout_s, self._beat)
+        self._files.holding(lambda grant: self._remember(grant, starts), timeout_s, self._beat)
 
-    def _remember(self, state: StateFile, starts: Mapping[TopicPartition, int]) -> None:
-        group = state.read()
+    def _remember(self, grant: GroupGrant, starts: Mapping[TopicPartition, int]) -> None:
+        group = grant.state.read()
         if self.id in group.members and starts.keys() - group.starts.keys():
-            state.publish(with_starts(group, starts))
+            grant.publish(with_starts(group, starts))
 
     def want(self, wanted: frozenset[str], *, appeared: bool, timeout_s: float = SHORT_S) -> None:
         """Divide the partitions again if topics or this member's subscription have changed.
@@ -211,14 +209,14 @@ class Membership:
         """
         group = self.look()
         if self.id in group.members and self._is_outdated(group, wanted):
-            self._files.holding(lambda state: self._want(state, wanted, appeared), timeout_s, self._beat)
+            self._files.holding(lambda grant: self._want(grant, wanted, appeared), timeout_s, self._beat)
 
-    def _want(self, state: StateFile, wanted: frozenset[str], appeared: bool) -> None:
-        group = state.read()
+    def _want(self, grant: GroupGrant, wanted: frozenset[str], appeared: bool) -> None:
+        group = grant.state.read()
         if self.id in group.members and self._is_outdated(group, wanted):
             after = with_subscription(group, self.id, wanted, self._topics_now(_wanted(group, wanted)))
             after = with_starts(after, dict.fromkeys(appeared_since(group, after), 0)) if appeared else after
-            state.publish(reconciled(after, self.id, NONE))
+            grant.publish(reconciled(after, self.id, NONE))
 
     def _is_outdated(self, group: Group, wanted: frozenset[str]) -> bool:
         return group.members[self.id].topics != wanted or group.topics != self._topics_now(_wanted(group, wanted))
@@ -251,12 +249,12 @@ class Membership:
 
     def _expel(self, gone: set[str], heartbeats: Heartbeats, counters: tuple[int, ...]) -> None:
         try:
-            self._files.holding(lambda state: self._expel_now(state, gone, heartbeats.all(), counters), SHORT_S)
+            self._files.holding(lambda grant: self._expel_now(grant, gone, heartbeats.all(), counters), SHORT_S)
         except own(LogLocked):
             return  # the holder may be expelling them; else the next tick does
 
-    def _expel_now(self, state: StateFile, gone: set[str], now: tuple[int, ...], counters: tuple[int, ...]) -> None:
-        group, group_name = state.read(), self._directory.group
+    def _expel_now(self, grant: GroupGrant, gone: set[str], now: tuple[int, ...], counters: tuple[int, ...]) -> None:
+        group, group_name = grant.state.read(), self._directory.group
         dead = dead_members(self._directory, group) - {self.id}
         still = {
             id_
@@ -275,15 +273,15 @@ class Membership:
                     id_, member.pid, member.host, group_name, member.max_poll_interval_ms,
                 )  # fmt: skip
         if still and self.id in group.members:
-            self._publish_without(state, still)
+            self._publish_without(grant, still)
             for id_ in still & dead:
                 self._remove_lock(id_)
 
-    def _publish_without(self, state: StateFile, ids: Collection[str]) -> None:
-        group = state.read()
+    def _publish_without(self, grant: GroupGrant, ids: Collection[str]) -> None:
+        group = grant.state.read()
         if group.members.keys() & ids:
             rest = [member.topics for id_, member in group.members.items() if id_ not in ids]
-            state.publish(without_members(group, ids, self._topics_now(frozenset[str]().union(*rest))))
+            grant.publish(without_members(group, ids, self._topics_now(frozenset[str]().union(*rest))))
 
     def _sweep(self, group: Group) -> None:
         """With the lock held: remove files of dead members that are not, or no longer, listed."""
@@ -305,20 +303,22 @@ class Membership:
     def commit(
         self,
         partitions: Collection[TopicPartition],
-        append: Callable[[CheckHeld], T],
+        append: Callable[[GroupGrant], T],
         timeout_s: float = LOCK_TIMEOUT_S,
     ) -> T:
         """Return the result of ``append``, called with the lock held. ``CommitFailed`` if this
         member does not own these partitions; ``LogLocked`` if the lock is not free in time."""
         return self._files.holding(partial(self._commit, partitions, append), timeout_s, self._beat)
 
-    def _commit(self, partitions: Collection[TopicPartition], append: Callable[[CheckHeld], T], state: StateFile) -> T:
-        group = state.read()
+    def _commit(
+        self, partitions: Collection[TopicPartition], append: Callable[[GroupGrant], T], grant: GroupGrant
+    ) -> T:
+        group = grant.state.read()
         me = group.members.get(self.id)
         if me is None:
             raise self.expelled(group)
         require_owned(self._directory.group, group, me, partitions)
-        appended = append(self._files.check_held)
+        appended = append(grant)
         self._beat()
         return appended
 

@@ -26,7 +26,7 @@ from pylog.errors import (
     OutcomeUnknown,
     StorageError,
 )
-from pylog.group.lock import LOCK_TIMEOUT_S
+from pylog.group.lock import LOCK_TIMEOUT_S, GroupGrant
 from pylog.group.offset_records import Committed, decode_key, encode_key, encode_value, partition_of_group
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pylog.group.offsets_partition import Offsets, OffsetsPartition
@@ -249,22 +249,23 @@ class OffsetStore:
         self,
         group: str,
         offsets: Mapping[TopicPartition, Committed | None],
-        check_held: Callable[[], object],
+        grant: GroupGrant | None,
         left_s: Callable[[], float] = lambda: LOCK_TIMEOUT_S,
     ) -> Appended | None:
         """Commit these offsets, None to remove one: all or none. Visible on return, not durable.
 
         Commits in a deleted topic are left out, since its deleter has appended tombstones, or waits
-        for the group's lock to do so. Returns None if nothing is left to append. The caller holds
-        that lock, which ``check_held`` verifies, and has checked that the commit is allowed.
-        ``LogLocked`` after ``left_s()`` seconds; else raises as ``PartitionLog.append_batch``.
+        for the group's lock to do so; None if nothing is left. The caller has checked that the
+        commit is allowed. ``grant`` is None for a group that only Kafka can have. ``LogLocked``
+        after ``left_s()`` seconds; else raises as ``PartitionLog.append_batch``.
         """
         encoded = self.encoded(group, offsets)
         if encoded is None:
             return None
         partition, batch, least_ms, _ = encoded
         process_id = self._filesystem.process_id()  # a child forked before it fails the check, later in the append
-        check_held()
+        if grant is not None:
+            grant.check()
         try:
             result = partition.log.append_batch(
                 batch, timeout_ms=int(left_s() * 1000), min_timestamp_ms=least_ms, process_id=process_id
@@ -278,8 +279,7 @@ class OffsetStore:
         """The batch to append for a commit, without deleted topics; None if it is empty."""
         if not offsets:
             return None
-        names = {OFFSETS_TOPIC, *map(attrgetter("topic"), offsets)}
-        topics = self._manager.existing_topics(names)
+        topics = self._manager.existing_topics({OFFSETS_TOPIC, *map(attrgetter("topic"), offsets)})
         records = []
         for name, committed in offsets.items():
             topic = topics.get(name.topic)

@@ -20,13 +20,12 @@ from pylog.errors import CommitFailed, ConfigError, GroupNotEmpty, InvalidPartit
 from pylog.group.admin import GroupAdmin
 from pylog.group.directory import GroupDirectory, check_group
 from pylog.group.liveness import Heartbeats
-from pylog.group.lock import LOCK_TIMEOUT_S, GroupLock
+from pylog.group.lock import LOCK_TIMEOUT_S, GroupGrant, GroupLock
 from pylog.group.offset_records import Committed, offsets_to_commit
 from pylog.group.offsets import Appended
 from pylog.group.offsets_partition import OffsetsPartition
 from pylog.group.ownership import expelled, require_owned
 from pylog.group.state import Group, Member
-from pylog.group.state_file import StateFile
 from pylog.group.truncation import make_records_durable
 from pylog.interrupts import own, suppress
 from pylog.manager.changes import has_changed
@@ -191,24 +190,24 @@ class TransactionOffsets:
         before = lock.state.read()
         members = [before.members[claim] for claim in self._claims[group] if claim in before.members]
         beat = partial(_beat, lock.directory, members)  # a member that waits to commit counts as alive
-        lock.holding(partial(self._decide, group, decide, lock), while_waiting=beat)
+        lock.holding(partial(self._decide, group, decide), while_waiting=beat)
         beat()
 
-    def _decide(self, group: str, decide: Callable[[], object], lock: GroupLock, state: StateFile) -> None:
-        groups, found = self._manager.part(GroupAdmin), state.read()
+    def _decide(self, group: str, decide: Callable[[], object], grant: GroupGrant) -> None:
+        groups, found = self._manager.part(GroupAdmin), grant.state.read()
         for claim in self._claims[group].values():
             if claim.member_id:
                 claim.require_allowed(group, found)
             else:
-                _require_empty(groups, lock.directory, state)
+                _require_empty(groups, grant)
         gone = self._of_deleted_topics(group, found)
         for claim in self._claims[group].values():
             self._refuse_changed(
                 group, {name: claim.topic_ids[name.topic] for name in gone if name.topic in claim.topic_ids}
             )
         if gone:  # their deleter may have looked before they were appended: a later tombstone supersedes them
-            groups.offsets.append(group, dict.fromkeys(gone), lock.check_held)
-        lock.check_held()
+            groups.offsets.append(group, dict.fromkeys(gone), grant)
+        grant.check()
         decide()
 
     def _refuse_changed(self, group: str, gone: Mapping[TopicPartition, str]) -> None:
@@ -259,9 +258,9 @@ def _beat_all(heartbeats: Heartbeats, members: Collection[Member]) -> None:
         heartbeats.beat(member.cell)
 
 
-def _require_empty(groups: GroupAdmin, directory: GroupDirectory, state: StateFile) -> None:
+def _require_empty(groups: GroupAdmin, grant: GroupGrant) -> None:
     try:
-        groups.require_empty(directory, state)
+        groups.require_empty(grant)
     except own(GroupNotEmpty) as error:
         raise CommitFailed(
             f"{error}; give consumer.group_metadata() of the member that has read these records", **error.facts

@@ -52,8 +52,8 @@ MUTANTS = (
     Mutant(
         "the group's lock is free again before a transaction is decided",
         "transaction/offsets.py",
-        "        lock.holding(partial(self._decide, group, decide, lock), while_waiting=beat)\n",
-        "        lock.holding(partial(self._decide, group, bool, lock), while_waiting=beat)\n        decide()\n",
+        "        lock.holding(partial(self._decide, group, decide), while_waiting=beat)\n",
+        "        lock.holding(partial(self._decide, group, bool), while_waiting=beat)\n        decide()\n",
         "an expelled member commits what its successor reads again",
         (f"{_OFFSETS}::test_an_expelled_member_does_not_commit_what_its_successor_reads_again",),
     ),
