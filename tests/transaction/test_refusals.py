@@ -460,7 +460,7 @@ def test_a_forked_child_has_neither_the_id_nor_its_state(monkeypatch: pytest.Mon
     with monkeypatch.context() as in_child:
         in_child.setattr(live, "_process_id", parent)
         with pytest.raises(ForkedHandle, match="the transactional id 'app' is the parent process's"):
-            live.check_held()
+            live.check_process()
     owner.producer.commit_transaction()
     assert stage.read()[0] == ["T1"]
 

@@ -87,7 +87,7 @@ class _Expiry:
             return False
 
     def _forget(
-        self, directory: TransactionDirectory, finished: set[tuple[int, int]], check_held: Callable[[], object]
+        self, directory: TransactionDirectory, finished: set[tuple[int, int]], check_process: Callable[[], object]
     ) -> bool:
         name = directory.transactional_id
         self._table.settle(name, PATIENCE_MS)  # a dead owner's last record may not be published
@@ -96,8 +96,8 @@ class _Expiry:
             return False
         if any(found.decision.transaction not in finished for found in self._table.unfinished_commits(name)):
             return False
-        self._table.forget(name, check_held)
-        self._remove(directory, check_held)
+        self._table.forget(name, check_process)
+        self._remove(directory, check_process)
         return True
 
     def clear_away(self) -> None:
@@ -111,11 +111,11 @@ class _Expiry:
                 with suppress(LogLocked, FileNotFoundError):  # an owner makes it, or another process removes it
                     self._holding(directory, partial(self._clear, directory))
 
-    def _clear(self, directory: TransactionDirectory, check_held: Callable[[], object]) -> bool:
+    def _clear(self, directory: TransactionDirectory, check_process: Callable[[], object]) -> bool:
         known = {self._directory(name).path for name in self._table.latest()}
         if directory.path in known or not self._is_left(directory):
             return False
-        self._remove(directory, check_held)
+        self._remove(directory, check_process)
         return True
 
     # Parts
@@ -134,17 +134,17 @@ class _Expiry:
         ``FileNotFoundError``."""
         filesystem = self._filesystem
         lock = filesystem.lock(directory.lock)
-        check_held = directory.same_process()
+        check_process = directory.same_process()
         try:
             return holding(
                 lock, directory.lock, filesystem, self._manager.clock,
-                lambda: lock.is_in_place() and work(check_held), PATIENCE_MS / 1000,
+                lambda: lock.is_in_place() and work(check_process), PATIENCE_MS / 1000,
             )  # fmt: skip
         finally:
             lock.close()
 
-    def _remove(self, directory: TransactionDirectory, check_held: Callable[[], object]) -> None:
-        check_held()
+    def _remove(self, directory: TransactionDirectory, check_process: Callable[[], object]) -> None:
+        check_process()
         directory.rename_away().clear()
 
     def _directory(self, name: str) -> TransactionDirectory:

@@ -296,7 +296,7 @@ class TransactionOwner:
                 raise self._fenced(None)
             return work()
 
-        self.check_held()
+        self.check_process()
         if not self._lock_is_used.acquire(blocking=False):  # by another thread, or further up the stack
             return while_holding(self._filesystem, self._clock, self._directory.lock, checked)
         try:
@@ -309,7 +309,7 @@ class TransactionOwner:
         try:
             self._publish(state)
         except own(StorageError) as error:
-            self.check_held()
+            self.check_process()
             logger.warning(
                 "%r: its commit is in the table, and not in its state file: %s", self.transactional_id, error
             )
@@ -339,7 +339,7 @@ class TransactionOwner:
 
     def _publish(self, state: TransactionState) -> TransactionState:
         """A child forked from here on has lost the file."""
-        self.check_held()
+        self.check_process()
         return self._file.publish(state)
 
     def _append(self, state: TransactionState, partitions: Collection[TopicPartition]) -> Found:
@@ -354,11 +354,11 @@ class TransactionOwner:
             ),
             decision(*state[:2], status=state.status, partitions=frozenset(partitions), start_ms=start_ms),
         ]
-        found = self._table.append(self.transactional_id, decisions, self.check_held)
+        found = self._table.append(self.transactional_id, decisions, self.check_process)
         self._unfinished.forget(finished)
         return found
 
-    def check_held(self) -> None:
+    def check_process(self) -> None:
         """``ForkedHandle`` in a forked child: the id is its parent's."""
         if self._process_id != self._filesystem.process_id():
             raise ForkedHandle(

@@ -228,31 +228,31 @@ class TransactionTable:
         """Publish or cut what a dead process has left at the end. ``DeliveryTimeout``."""
         self._manager.partition(TRANSACTIONS_TOPIC, self.number_of(transactional_id)).settle(timeout_ms)
 
-    def forget(self, transactional_id: str, check_held: Callable[[], object]) -> None:
-        """Append a tombstone. ``check_held``: as for ``append``."""
-        self._append(transactional_id, [ProducerRecord(None, encode_key(transactional_id))], check_held, PATIENCE_MS)
+    def forget(self, transactional_id: str, check_process: Callable[[], object]) -> None:
+        """Append a tombstone. ``check_process``: as for ``append``."""
+        self._append(transactional_id, [ProducerRecord(None, encode_key(transactional_id))], check_process, PATIENCE_MS)
 
     def append(
         self,
         transactional_id: str,
         decisions: Iterable[Decision],
-        check_held: Callable[[], object],
+        check_process: Callable[[], object],
         timeout_ms: int = TIMEOUT_MS,
     ) -> Found:
         """Append these records of one id, all or none. Visible on return, not durable.
 
-        ``check_held`` verifies that the caller holds the id's lock. Raises as
+        ``check_process`` fails in a child of the process that holds the id's lock. Raises as
         ``PartitionLog.append_batch``.
         """
         decisions = list(decisions)
         records = [ProducerRecord(encode_value(each), encode_key(each.transactional_id)) for each in decisions]
-        return Found(decisions[-1], *self._append(transactional_id, records, check_held, timeout_ms))
+        return Found(decisions[-1], *self._append(transactional_id, records, check_process, timeout_ms))
 
     def _append(
         self,
         transactional_id: str,
         records: list[ProducerRecord],
-        check_held: Callable[[], object],
+        check_process: Callable[[], object],
         timeout_ms: int,
     ) -> tuple[PartitionLog, int]:
         topic = self._topic()
@@ -264,7 +264,7 @@ class TransactionTable:
             log = self._partition(topic, hash_code(transactional_id) % topic.partitions).log
         batch, least_ms = encoded_batch(records, topic.config.max_message_bytes, self._manager.clock.now_ms())
         process_id = self._manager.filesystem.process_id()  # a child forked before it fails the check
-        check_held()
+        check_process()
         appended = log.append_batch(batch, timeout_ms=timeout_ms, min_timestamp_ms=least_ms, process_id=process_id)
         return log, appended.last_offset + 1
 
