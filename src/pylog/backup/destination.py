@@ -9,6 +9,7 @@ earlier copy or the new one, and what a crash leaves beside it is removed by the
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import TypeVar
 
 from pylog.backup.record import RECORD, Record, read_record, record_path, what_changed
@@ -77,8 +78,7 @@ class Destination:
         filesystem = self.filesystem
         make_directory_durably(filesystem, parent_of(self.path), PRIVATE_MODE)
         for _ in range(_TRIES_MAX):
-            lock = filesystem.lock(self._lock)
-            try:
+            with closing(filesystem.lock(self._lock)) as lock:
                 if not lock.try_acquire():
                     break
                 if not lock.is_in_place():
@@ -87,9 +87,6 @@ class Destination:
                     return work()
                 finally:
                     filesystem.remove(self._lock)  # before it is free: who opened it meanwhile finds it not in place
-            finally:
-                lock.release()
-                lock.close()
         raise LogLocked(f"another backup to {self.path!r} is running; wait until it has ended", path=self._lock)
 
     # The earlier copy

@@ -55,16 +55,12 @@ def compact(log: PartitionLog, options: CompactionOptions | None = None) -> Comp
     writer = log.writable()
     directory = log.directory
     try:
-        lock = directory.filesystem.lock(f"{directory.path}/{CLEANER_LOCK}")
-        try:
+        with closing(directory.filesystem.lock(f"{directory.path}/{CLEANER_LOCK}")) as lock:
             if not lock.try_acquire():
                 return CompactionReport(0, skipped=(IS_BUSY,))
             if not lock.is_in_place():
                 raise directory.gone()
             return _compacted(log, writer, options or CompactionOptions())
-        finally:
-            lock.release()
-            lock.close()
     except own(FileNotFoundError) as error:
         raise directory.missing(error) from error
 
