@@ -228,22 +228,45 @@ def test_a_reader_without_permission_to_write_never_tries(public: Path, options:
     assert result_of(forked(read)) == (20, [])
 
 
-@pytest.mark.parametrize("options", [{}, {"read_only": True}])
-def test_a_reader_of_a_mount_that_is_read_only_never_tries_to_write(public: Path, options: dict[str, bool]) -> None:
+def mounted_read_only(root: Path, program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program for which ``root``, its argument, is on a read-only mount. Others do not see
+    the mount."""
     probe = subprocess.run(["unshare", "-Urm", "true"], capture_output=True, text=True)
     if probe.returncode:
         pytest.skip(f"this system does not allow a private mount namespace: {probe.stderr.strip()}")
+    mount = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -c "$3" "$1"'
+    return subprocess.run(
+        ["unshare", "-Urm", "sh", "-c", mount, "sh", str(root), sys.executable, program],
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"read_only": True}])
+def test_a_reader_of_a_mount_that_is_read_only_never_tries_to_write(public: Path, options: dict[str, bool]) -> None:
     program = (
         "import sys; from pathlib import Path; from tests.processes.test_other_users import read_everything;"
         f"print(read_everything(Path(sys.argv[1]), **{options}), file=sys.stderr)"
     )
-    mount = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -c "$3" "$1"'
-    done = subprocess.run(
-        ["unshare", "-Urm", "sh", "-c", mount, "sh", str(public), sys.executable, program],
-        capture_output=True,
-        text=True,
-    )
+    done = mounted_read_only(public, program)
     assert (done.returncode, done.stderr) == (0, "(20, [])\n")
+
+
+def test_a_writer_is_told_that_the_mount_is_read_only(public: Path) -> None:
+    """And the owner, who may write, is not sent to look for a permission."""
+    done = mounted_read_only(public, "import sys; from pylog import Log, Producer; Producer(Log(sys.argv[1]))")
+    assert f"ReadOnlyLog: {public} can only be read: its filesystem is mounted read-only" in done.stderr
+
+
+@AS_ANOTHER_USER
+def test_a_writer_without_permission_is_told_so(public: Path) -> None:
+    def ask() -> str:
+        become(NOBODY)
+        with Log(public) as log, pytest.raises(ReadOnlyLog) as caught:
+            log.create_topic("u")
+        return str(caught.value)
+
+    assert result_of(forked(ask)) == f"{public} can only be read: there is no permission to write to it"
 
 
 def test_an_attempt_to_write_would_be_noticed(public: Path) -> None:

@@ -277,6 +277,7 @@ NAMES = [
     Situation("a directory is writable", lambda at: at.fs.writable(at / "bare"), True),
     Situation("a file is writable", lambda at: at.fs.writable(at / "file"), False),
     Situation("nothing is writable", lambda at: at.fs.writable(at / "none"), False),
+    Situation("a directory is mounted for writing", lambda at: at.fs.is_mounted_read_only(at / "bare"), False),
     Situation("make a directory", lambda at: at.fs.make_directory(at / "new"), None),
     Situation("make one where no directory is", lambda at: at.fs.make_directory(at / "new/newer"), refused(errno.ENOENT)),
     Situation("make it again", lambda at: also(at.fs.make_directory(at / "full"), at.fs.names(at / "full")), ["inner"]),

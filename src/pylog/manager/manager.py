@@ -31,7 +31,7 @@ from pylog.interrupts import WeakSet, own, suppress
 from pylog.manager.changes import changes_of
 from pylog.manager.known_topics import KnownTopics
 from pylog.manager.notify import Changes
-from pylog.manager.opening import check_topic_options, checked_path, open_directory, why_read_only
+from pylog.manager.opening import check_topic_options, checked_path, open_directory
 from pylog.manager.producer_ids import ProducerIds
 from pylog.model import Flushable, TopicPartition
 from pylog.partition.directory import PartitionDirectory, boot_of
@@ -103,8 +103,8 @@ class LogManager:
         self._require_slots_version: Callable[[str], object] = (
             bool if isinstance(opened.catalog, KafkaCatalog) else opened.catalog.require_slots_version
         )
-        self.read_only = opened.read_only
-        self._why_read_only = why_read_only(read_only, self.is_kafka_directory)
+        self._why_read_only = opened.why_read_only
+        self.read_only = opened.why_read_only is not None
         self._kafka_log_starts = opened.kafka_log_starts
         self.manifest: Manifest = opened.manifest  # type: ignore[assignment]  # None only of Kafka's, which has none
         self._producer_ids = ProducerIds(opened.filesystem, self.clock, self.layout.producer_ids)
@@ -299,7 +299,7 @@ class LogManager:
         return PartitionLog(
             directory,
             topic_id=topic.id,
-            why_read_only=self._why_read_only if self.read_only else None,
+            why_read_only=self._why_read_only,
             log_start=self._kafka_log_starts.get(key, 0),
             notify=self._changes.notify,
             sync_catalog=partial(self._sync_catalog, (topic.id, topic.partitions)),

@@ -48,6 +48,11 @@ ELSEWHERE = {
 }
 """Hints for options of Kafka's topics and clients that do not exist here."""
 
+_ASKED = "it was opened with read_only=True"
+_OF_KAFKA = "Kafka wrote this directory (it has no .pylog)"
+_MOUNTED_READ_ONLY = "its filesystem is mounted read-only"
+_NO_PERMISSION = "there is no permission to write to it"
+
 
 def checked_path(path: object) -> str:
     """The path as a str. ``ConfigError`` if it can't name a directory, also for an empty str."""
@@ -73,12 +78,15 @@ def _wrong_path(path: object, reason: str) -> ConfigError:
 
 
 class Opened(NamedTuple):
-    """The result of opening a directory. ``manifest`` is None for Kafka's."""
+    """The result of opening a directory. ``manifest`` is None for Kafka's.
+
+    ``why_read_only`` is a part of a sentence; None if the log may be written.
+    """
 
     filesystem: FileSystem
     catalog: Catalog | KafkaCatalog
     manifest: Manifest | None
-    read_only: bool
+    why_read_only: str | None
     kafka_log_starts: dict[tuple[str, int], int]
 
 
@@ -98,16 +106,15 @@ def open_directory(
     manifest, is_kafka_directory = detect_kind(filesystem, layout)
     if is_kafka_directory:  # read only, and partitions may be links to other disks
         starts = read_offsets(filesystem, f"{layout.root}/{LOG_START}")
-        return Opened(filesystem, KafkaCatalog(filesystem, layout), None, True, starts)
+        return Opened(filesystem, KafkaCatalog(filesystem, layout), None, _ASKED if read_only else _OF_KAFKA, starts)
     filesystem = filesystem.within(layout.root)
-    directories = [path for path in (layout.root, layout.private) if filesystem.is_directory(path)]
-    read_only = read_only or not all(map(filesystem.writable, directories))
+    why_read_only = _ASKED if read_only else _why_not_writable(filesystem, layout)
     if manifest is None:
-        if read_only or not create:
+        if why_read_only or not create:
             raise LogNotFound(f"{layout.root!r} is not a log: it has no {layout.manifest}", path=layout.root)
         refuse_directory_of_others(filesystem, layout)
     catalog = Catalog(filesystem, clock, layout, defaults)
-    if not read_only:
+    if why_read_only is None:
         check_place(filesystem, layout)
         if manifest is None:
             manifest = catalog.locked(  # another process may have been faster
@@ -118,7 +125,14 @@ def open_directory(
             )
         check_lock_kind(layout, manifest)
     layout.ignores_case = ignores_case(filesystem, layout)
-    return Opened(filesystem, catalog, manifest, read_only, {})
+    return Opened(filesystem, catalog, manifest, why_read_only, {})
+
+
+def _why_not_writable(filesystem: FileSystem, layout: Layout) -> str | None:
+    directories = [path for path in (layout.root, layout.private) if filesystem.is_directory(path)]
+    if all(map(filesystem.writable, directories)):
+        return None
+    return _MOUNTED_READ_ONLY if any(map(filesystem.is_mounted_read_only, directories)) else _NO_PERMISSION
 
 
 def ignores_case(filesystem: FileSystem, layout: Layout) -> bool:
@@ -196,12 +210,3 @@ def check_topic_options(options: Mapping[str, object]) -> None:
         if hint.startswith("there are") and (close := meant(option, LOG_OPTIONS, {})).startswith("did you mean"):
             hint = f"{close.removesuffix('?')} of Log(path)?"
         raise ConfigError(f"no topic option {option!r:.80}; {hint}", option=option, **facts)
-
-
-def why_read_only(asked: bool, is_kafka_directory: bool) -> str:
-    """The reason why the log is read-only, as a part of a sentence."""
-    if asked:
-        return "it was opened with read_only=True"
-    if is_kafka_directory:
-        return "Kafka wrote this directory (it has no .pylog)"
-    return "there is no permission to write to it"

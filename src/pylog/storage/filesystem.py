@@ -212,6 +212,9 @@ class FileSystem(Protocol):
     def writable(self, path: str) -> bool:
         """Whether this process may create and write files in the directory ``path``."""
 
+    def is_mounted_read_only(self, path: str) -> bool:
+        """Whether the filesystem that ``path`` is on is mounted read-only, for all users."""
+
     def kind(self, path: str) -> str:
         """The filesystem type by its system name (``ext4``, ``tmpfs``, ``nfs4``), or ``""``."""
 

@@ -33,7 +33,7 @@ from pylog.storage.open_safely import (
 from pylog.storage.os_errors import storage_error, translated
 from pylog.storage.os_exchange import exchange
 from pylog.storage.os_lock import OsFileLock, is_held
-from pylog.storage.os_mounts import mount_kind, read_of_proc
+from pylog.storage.os_mounts import is_mounted_read_only, mount_kind, read_of_proc
 from pylog.storage.os_watch import watch_files
 
 NETWORK_FILESYSTEMS = frozenset({
@@ -324,10 +324,14 @@ class OsFileSystem:
         return bool(mode & stat.S_IWOTH and not mode & stat.S_ISVTX)
 
     def writable(self, path: str) -> bool:
-        return os.access(path, os.W_OK | os.X_OK) and not os.statvfs(path).f_flag & os.ST_RDONLY
+        return os.access(path, os.W_OK | os.X_OK) and not self.is_mounted_read_only(path)
+
+    def is_mounted_read_only(self, path: str) -> bool:
+        with translated("inspect", path):
+            return is_mounted_read_only(path)
 
     def kind(self, path: str) -> str:
-        return mount_kind(_resolved(path))
+        return mount_kind(path)
 
     def boot_id(self) -> str:
         """``StorageError`` if unreadable now: another id would wrongly mean another boot."""
@@ -381,14 +385,6 @@ def _is_directory(path: str) -> bool:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except own(OSError, ValueError):
         return False
-
-
-def _resolved(path: str) -> str:
-    """The path with its links resolved, as far as possible."""
-    try:
-        return os.path.realpath(path, strict=True)
-    except own(OSError):
-        return os.path.realpath(path)
 
 
 def _open_directory(name: str, path: str, above: int | None, no_follow: int) -> Descriptor:

@@ -1,6 +1,8 @@
-"""What Linux says of its mounts and of itself in ``/proc``."""
+"""What the system says of mounts; what Linux says of itself in ``/proc``."""
 
 from __future__ import annotations
+
+import os
 
 from pylog.interrupts import own
 from pylog.storage.descriptor_pool import with_descriptor
@@ -17,7 +19,9 @@ def read_of_proc(path: str) -> str:
 
 
 def mount_kind(path: str) -> str:
-    """The mount's type, from Linux's ``/proc/self/mountinfo`` (proc(5)); "" on other systems."""
+    """The type of the mount that ``path`` is on, from Linux's ``/proc/self/mountinfo`` (proc(5));
+    "" on other systems."""
+    path = _resolved(path)
     try:
         lines = read_of_proc(_MOUNTS).splitlines()
     except own(FileNotFoundError):
@@ -29,3 +33,15 @@ def mount_kind(path: str) -> str:
         if (path == mount or path.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
             best, kind = mount, fields[fields.index("-") + 1]
     return kind
+
+
+def is_mounted_read_only(path: str) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+def _resolved(path: str) -> str:
+    """The path with its links resolved, as far as possible."""
+    try:
+        return os.path.realpath(path, strict=True)
+    except own(OSError):
+        return os.path.realpath(path)

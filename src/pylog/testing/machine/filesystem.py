@@ -245,6 +245,9 @@ class SimulatedFileSystem:
     def writable(self, path: str) -> bool:
         return isinstance(self._machine.disk.look(path), Directory)
 
+    def is_mounted_read_only(self, path: str) -> bool:
+        return False
+
     def kind(self, path: str) -> str:
         return "simulated"
 
