@@ -23,11 +23,11 @@ def add_parser(commands: Commands) -> None:
         "copy takes its place at the end, in one step. On return it is durable.",
     )  # fmt: skip
     parser.add_argument("directory", metavar="DIR", help="a new or empty directory, or an earlier backup of this log")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, only_reads=False)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with open_log(arguments, writing=True) as log, Meter("copying", segment_bytes_of(log, [])) as meter:
+    with open_log(arguments) as log, Meter("copying", segment_bytes_of(log, [])) as meter:
         report = log.backup(arguments.directory, progress=meter.advance)
     if arguments.json:
         print_json(_fields(report))

@@ -63,7 +63,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--raw", action="store_true", help="values as they are, a newline after each; never to a terminal"
     )
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, only_reads="without --group")
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -44,7 +44,7 @@ def add_parser(commands: Commands) -> None:
         action="store_true",
         help="the records of __transaction_state, as states of transactions",
     )
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, only_reads=True)
 
 
 def _run(arguments: argparse.Namespace) -> int:

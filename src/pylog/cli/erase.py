@@ -32,7 +32,7 @@ def add_parser(commands: Commands) -> None:
         "--tombstones", choices=("yes", "no"),
         help="whether to append a tombstone for each key first; default: if the topic is compacted",
     )  # fmt: skip
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, only_reads=False)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -40,7 +40,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if not keys:
         raise UsageError("no key: name --key TEXT, --key-base64 TEXT or --from-file FILE")
     tombstones = None if arguments.tombstones is None else arguments.tombstones == "yes"
-    with open_log(arguments, writing=True) as log:
+    with open_log(arguments) as log:
         numbers = log.describe_topic(arguments.topic).numbers
         size_bytes = sum(log.partition(arguments.topic, number).size_bytes for number in numbers)
         with Meter("erasing", size_bytes) as meter:

@@ -52,7 +52,7 @@ def add_parser(verbs: Commands) -> None:
         help="only this topic, or these of its partitions; may be repeated (default: all that the group has committed in)",
     )  # fmt: skip
     parser.add_argument("--execute", action="store_true", help="commit these offsets; without it nothing changes")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, only_reads="without --execute")
 
 
 def _topic(text: str) -> tuple[str, set[int] | None]:

@@ -44,7 +44,7 @@ def add_parser(verbs: Commands) -> None:
     parser.add_argument(
         "--interval", type=_seconds, metavar="SECONDS", help=f"between two looks of --watch; default: {_EVERY_S:g}"
     )
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, only_reads=True)
 
 
 def _seconds(text: str) -> float:

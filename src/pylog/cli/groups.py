@@ -19,7 +19,7 @@ def add_parser(commands: Commands) -> None:
     verbs = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     listing = verbs.add_parser("list", parents=[log_options()], help="the names of all groups")
-    listing.set_defaults(run=_list)
+    listing.set_defaults(run=_list, only_reads=True)
 
     group_view.add_parser(verbs)
     group_reset.add_parser(verbs)
@@ -28,7 +28,7 @@ def add_parser(commands: Commands) -> None:
         "delete", parents=[log_options()], help="forget a group without members, and all it has committed"
     )
     delete.add_argument("group", metavar="GROUP")
-    delete.set_defaults(run=_delete)
+    delete.set_defaults(run=_delete, only_reads=False)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -39,7 +39,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _delete(arguments: argparse.Namespace) -> int:
-    with open_log(arguments, writing=True) as log:
+    with open_log(arguments) as log:
         log.delete_group(arguments.group)
     print_answer(arguments.json, {"group": arguments.group, "deleted": True}, f"{arguments.group} deleted")
     return OK

@@ -1,7 +1,9 @@
 """Chooses the command, and turns every error into one line and an exit code.
 
-Nothing here touches a log. A command is a module with ``add_parser(commands)``. It sets ``run``, a
-function that takes the parsed arguments and returns an exit code.
+Nothing here touches a log. A command is a module with ``add_parser(commands)``. It sets two
+defaults of its parser: ``run``, a function that takes the parsed arguments and returns an exit
+code, and ``only_reads``: whether it never writes, or a text that says with which options it does
+not.
 """
 
 from __future__ import annotations
@@ -124,9 +126,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(f"{error}{hints(argv, str(error))}") from None
 
 
-_ONLY_READ = "use commands that only read (topics list, consume without --group, dump, verify, stats)"
-
-
 def _one_line(error: Exception) -> str:
     text = str(error) or type(error).__name__
     commands = {
@@ -134,12 +133,31 @@ def _one_line(error: Exception) -> str:
         "raise it with alter_topic": "raise it with pylog topics alter",
         "or make one there: pylog.Log(path) does, unless read_only": "or make one there with pylog topics create",
         "create_topic(name, partitions=n), later with add_partitions(name, total)": "--partitions N",
-        "open the log with read_only=True": _ONLY_READ,
-        "open it with read_only=True": _ONLY_READ,
     }
     for library, command in commands.items():
         text = text.replace(library, command)
+    for library in ("open the log with read_only=True", "open it with read_only=True"):
+        if library in text:
+            text = text.replace(library, f"use commands that only read ({', '.join(_only_reading())})")
     return text
+
+
+def _only_reading() -> Iterator[str]:
+    for command in commands_of(_parser()):
+        only_reads = command.get_default("only_reads")
+        if only_reads:
+            name = command.prog.removeprefix("pylog ")
+            yield name if only_reads is True else f"{name} {only_reads}"
+
+
+def commands_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parsers of all commands: those without other commands below them."""
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        yield parser
+    for action in below:
+        for command in action.choices.values():
+            yield from commands_of(command)
 
 
 def _parser() -> Parser:

@@ -25,20 +25,20 @@ def add_parser(commands: Commands) -> None:
     )  # fmt: skip
     maintain.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all, and the bound of the log")
     maintain.add_argument("--dry-run", action="store_true", help="change nothing, and say what would be done")
-    maintain.set_defaults(run=_maintain)
+    maintain.set_defaults(run=_maintain, only_reads="with --dry-run")
 
     doctor = commands.add_parser(
         "doctor", parents=[log_options()], help="check that maintenance is done",
         description="Say what maintenance has not done, and change nothing. Exit code 1 if something has been due for a day, "
         "also if it is held, or cannot be told, or the log is above its bound for good.",
     )  # fmt: skip
-    doctor.set_defaults(run=_doctor)
+    doctor.set_defaults(run=_doctor, only_reads=True)
 
     alter = commands.add_parser("alter", parents=[log_options()], help="show or change the options of the whole log")
     alter.add_argument(
         "--max-bytes", type=whole_number(-1), metavar="N", help="a bound of all files of all partitions; -1: none"
     )
-    alter.set_defaults(run=_alter)
+    alter.set_defaults(run=_alter, only_reads="without --max-bytes")
 
 
 def _maintain(arguments: argparse.Namespace) -> int:

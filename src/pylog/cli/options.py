@@ -42,14 +42,15 @@ def json_option() -> argparse.ArgumentParser:
     return options
 
 
-def open_log(arguments: argparse.Namespace, *, writing: bool = False, create: bool = False) -> Log:
-    """The log of ``--log`` or the environment, read-only unless ``writing``."""
+def open_log(arguments: argparse.Namespace, *, writing: bool | None = None, create: bool = False) -> Log:
+    """The log of ``--log`` or the environment, read-only for a command that ``only_reads``. If that
+    depends on its options, the command says whether it is ``writing``."""
     path = arguments.log or os.environ.get(LOG_VARIABLE)
     if not path:
         raise UsageError(f"which log? Name its directory with --log DIR or in ${LOG_VARIABLE}")
     from pylog.log import Log
 
-    return Log(path, create=create, read_only=not writing)
+    return Log(path, create=create, read_only=bool(arguments.only_reads) if writing is None else not writing)
 
 
 def open_input(path: str | None, otherwise: str) -> AbstractContextManager[BinaryIO]:

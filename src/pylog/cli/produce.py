@@ -65,12 +65,12 @@ def add_parser(commands: Commands) -> None:
         "--acks", choices=("all", "1", "0"), default="all",
         help="all: survives power loss; 1: survives the death of any process; 0: fire and forget (default: all)",
     )  # fmt: skip
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, only_reads=False)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     read_line = _line_reader(arguments)
-    with open_log(arguments, writing=True) as log:
+    with open_log(arguments) as log:
         from pylog.producer import Producer
 
         limit_bytes = log.describe_topic(arguments.topic).config.max_message_bytes + _SPARE_LINE_BYTES

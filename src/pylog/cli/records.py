@@ -21,13 +21,13 @@ def add_parser(commands: Commands) -> None:
     before = delete.add_mutually_exclusive_group(required=True)
     before.add_argument("--before-offset", type=whole_number(-1), metavar="OFFSET", help="-1: the end")
     before.add_argument("--before-time", metavar="TIME", help=f"of the first record that stays: {TIME_FORMS}")
-    delete.set_defaults(run=_delete)
+    delete.set_defaults(run=_delete, only_reads=False)
 
 
 def _delete(arguments: argparse.Namespace) -> int:
     from pylog.model import TopicPartition
 
-    with open_log(arguments, writing=True) as log:
+    with open_log(arguments) as log:
         numbers = log.describe_topic(arguments.topic).numbers
         for number in numbers if arguments.partition is None else [arguments.partition]:
             partition = log.partition(arguments.topic, number)

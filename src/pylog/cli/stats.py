@@ -35,7 +35,7 @@ def add_parser(commands: Commands) -> None:
         f"newest {SAMPLED_OFFSETS} offsets, which RECORDS/BATCH and COMPRESSION are about.",
     )  # fmt: skip
     parser.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, only_reads=True)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -46,16 +46,16 @@ def add_parser(commands: Commands) -> None:
     create.add_argument(
         "--if-not-exists", action="store_true", help="leave a topic of this name as it is, without error"
     )
-    create.set_defaults(run=_create)
+    create.set_defaults(run=_create, only_reads=False)
 
     listing = verbs.add_parser("list", parents=log, help="the names of all topics")
     _add_exclusion(listing)
-    listing.set_defaults(run=_list)
+    listing.set_defaults(run=_list, only_reads=True)
 
     describe = verbs.add_parser("describe", parents=log, help="partitions, sizes and configuration of topics")
     describe.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
     _add_exclusion(describe)
-    describe.set_defaults(run=_describe)
+    describe.set_defaults(run=_describe, only_reads=True)
 
     alter = verbs.add_parser(
         "alter", parents=log, help="change a topic's configuration, or add partitions",
@@ -67,7 +67,7 @@ def add_parser(commands: Commands) -> None:
     alter.add_argument(
         "--partitions", type=whole_number(1), metavar="N", help="grow to so many; keys are then hashed over all of them"
     )
-    alter.set_defaults(run=_alter)
+    alter.set_defaults(run=_alter, only_reads=False)
 
     rename = verbs.add_parser(
         "rename", parents=log, help="give a topic another name; groups keep their positions",
@@ -76,7 +76,7 @@ def add_parser(commands: Commands) -> None:
     )  # fmt: skip
     rename.add_argument("topic", metavar="TOPIC")
     rename.add_argument("name", metavar="NAME", help="the new name")
-    rename.set_defaults(run=_rename)
+    rename.set_defaults(run=_rename, only_reads=False)
 
     repartition = verbs.add_parser(
         "repartition", parents=log, help="give a topic more or fewer partitions; each key keeps its order",
@@ -85,12 +85,12 @@ def add_parser(commands: Commands) -> None:
     )  # fmt: skip
     repartition.add_argument("topic", metavar="TOPIC")
     repartition.add_argument("partitions", type=whole_number(1), metavar="N", help="how many there will be")
-    repartition.set_defaults(run=_repartition)
+    repartition.set_defaults(run=_repartition, only_reads=False)
 
     delete = verbs.add_parser("delete", parents=log, help="delete a topic and its records, at once and for good")
     delete.add_argument("topic", metavar="TOPIC")
     delete.add_argument("--if-exists", action="store_true", help="no error where there is no such topic")
-    delete.set_defaults(run=_delete)
+    delete.set_defaults(run=_delete, only_reads=False)
 
 
 def _add_exclusion(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +100,7 @@ def _add_exclusion(parser: argparse.ArgumentParser) -> None:
 
 def _create(arguments: argparse.Namespace) -> int:
     config = topic_config(arguments.config)
-    with open_log(arguments, writing=True, create=True) as log:
+    with open_log(arguments, create=True) as log:
         try:
             topic = log.create_topic(arguments.topic, partitions=arguments.partitions, **config)
             happened = "created"
@@ -197,7 +197,7 @@ def _alter(arguments: argparse.Namespace) -> int:
     config = topic_config(arguments.config)
     if not config and arguments.partitions is None:
         raise UsageError("nothing to alter: name --config OPTION=VALUE or --partitions N")
-    with open_log(arguments, writing=True) as log:
+    with open_log(arguments) as log:
         topic = log.alter_topic(arguments.topic, **config) if config else log.describe_topic(arguments.topic)
         if arguments.partitions is not None:
             topic = log.add_partitions(arguments.topic, arguments.partitions)
@@ -206,7 +206,7 @@ def _alter(arguments: argparse.Namespace) -> int:
 
 
 def _rename(arguments: argparse.Namespace) -> int:
-    with open_log(arguments, writing=True) as log:
+    with open_log(arguments) as log:
         topic = log.rename_topic(arguments.topic, arguments.name)
     _report(arguments, topic, f"is the new name of {arguments.topic}")
     return OK
@@ -216,7 +216,7 @@ def _repartition(arguments: argparse.Namespace) -> int:
     from pylog.cli.progress import Meter
     from pylog.cli.verify import segment_bytes_of
 
-    with open_log(arguments, writing=True) as log:
+    with open_log(arguments) as log:
         log.describe_topic(arguments.topic)
         with Meter(f"copying {arguments.topic}", segment_bytes_of(log, [arguments.topic])) as meter:
             topic = log.repartition(arguments.topic, arguments.partitions, meter.advance)
@@ -225,7 +225,7 @@ def _repartition(arguments: argparse.Namespace) -> int:
 
 
 def _delete(arguments: argparse.Namespace) -> int:
-    with open_log(arguments, writing=True) as log:
+    with open_log(arguments) as log:
         try:
             log.delete_topic(arguments.topic)
         except TopicNotFound:

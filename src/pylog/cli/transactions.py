@@ -24,13 +24,13 @@ def add_parser(commands: Commands) -> None:
     verbs = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     listing = verbs.add_parser("list", parents=[log_options()], help="all transactional ids and their states")
-    listing.set_defaults(run=_list)
+    listing.set_defaults(run=_list, only_reads=True)
 
     describe = verbs.add_parser(
         "describe", parents=[log_options()], help="the last transaction of an id, and where its records wait"
     )
     describe.add_argument("transactional_id", metavar="TRANSACTIONAL-ID")
-    describe.set_defaults(run=_describe)
+    describe.set_defaults(run=_describe, only_reads=True)
 
     abort = verbs.add_parser(
         "abort", parents=[log_options()], help="abort an open transaction, also if its producer lives",
@@ -41,7 +41,7 @@ def add_parser(commands: Commands) -> None:
     abort.add_argument("--topic", metavar="TOPIC")
     abort.add_argument("--partition", type=whole_number(0), metavar="N")
     abort.add_argument("--start-offset", type=whole_number(0), metavar="OFFSET", help="of its first record")
-    abort.set_defaults(run=_abort)
+    abort.set_defaults(run=_abort, only_reads=False)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -103,14 +103,14 @@ def _abort(arguments: argparse.Namespace) -> int:
     name = arguments.transactional_id
     place = arguments.topic, arguments.partition, arguments.start_offset
     if name is not None and place == (None, None, None):
-        with open_log(arguments, writing=True) as log:
+        with open_log(arguments) as log:
             log.abort_transaction(name)
         print_answer(arguments.json, {"transactional_id": name, "aborted": True}, f"{safe(name)} aborted")
         return OK
     if name is not None or None in place:
         raise UsageError("name the transactional id, or --topic, --partition and --start-offset together")
     topic, number, offset = place
-    with open_log(arguments, writing=True) as log:
+    with open_log(arguments) as log:
         found = log.abort_transaction_at(TopicPartition(topic, number), offset)
     fields = {"topic": topic, "partition": number, "first_offset": offset, "producer_id": found.producer_id}
     text = f"the transaction of {_whose(found)} from {topic}-{number}@{offset} on aborted"

@@ -29,7 +29,7 @@ def add_parser(commands: Commands) -> None:
         "producer snapshots and epochs. Exit code 1 if anything is wrong, or could not be checked.",
     )  # fmt: skip
     parser.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, only_reads=True)
 
 
 def _run(arguments: argparse.Namespace) -> int:
