@@ -328,6 +328,31 @@ def test_the_api_page_has_every_parameter_of_every_method() -> None:
     assert missing_parameters(text.replace("pop(key, default=…)", "pop(key)")) == ["WritableTable.pop: default"]
 
 
+OF_CLASSES = {
+    "Log options": pylog.Log,
+    "Producer options": pylog.Producer,
+    "Consumer options": pylog.Consumer,
+    "TopicConfig": pylog.TopicConfig,
+}
+
+
+def options_not_in(docstring: str, options: Iterable[str]) -> list[str]:
+    return [option for option in options if not re.search(rf"``{option}(``|=)", docstring)]
+
+
+@pytest.mark.parametrize("heading", OPTIONS)
+def test_the_docstring_of_a_class_has_every_option(heading: str) -> None:
+    docstring, options = inspect.getdoc(OF_CLASSES[heading]) or "", OPTIONS[heading]
+    expect_none(options_not_in(docstring, options), f"Describe them in the docstring of {OF_CLASSES[heading].__name__}")
+    assert options_not_in(docstring, [*options, "new"]) == ["new"]
+
+
+def test_the_docstring_of_a_consumer_has_a_line_for_every_option() -> None:
+    """A list, so an option that another one's line mentions still needs its own."""
+    heads = re.findall(r"^- ([^:]+):", inspect.getdoc(pylog.Consumer) or "", re.MULTILINE)
+    assert sorted(re.findall(r"``(\w+)``", " ".join(heads))) == sorted(OPTIONS["Consumer options"])
+
+
 VALUES: dict[tuple[str, str], Iterable[str]] = {
     ("TopicConfig", "compression_type"): ("producer", *CODEC_NAMES),
     ("TopicConfig", "message_timestamp_type"): ("CreateTime", "LogAppendTime"),

@@ -68,7 +68,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     read-only with ``read_only=True``, without write permission, or if Kafka wrote it (no ``.pylog``
     in it). ``auto_create_topics=True`` creates unknown topics at the first send.
     ``housekeeping=True`` calls ``maintain`` every ``housekeeping_interval_ms`` on a thread, in one
-    process for all. Other keywords are ``TopicConfig`` defaults for new topics.
+    process for all. ``clock`` and ``filesystem`` replace the machine's in tests. Other keywords are
+    ``TopicConfig`` defaults for new topics.
 
     Raises ``LogNotFound``, ``LogLocked`` (unreliable locks, as on NFS), ``FormatVersionError``,
     ``ConfigError``, ``UnsafeDirectory``, ``CorruptSegment`` (a damaged or lost manifest).

@@ -89,8 +89,10 @@ class TopicConfig(NamedTuple):
     counts from the record's timestamp (``record``) or from the append (``append``).
 
     ``cleanup_policy``: ``delete`` obeys retention, ``compact`` keeps the newest record of each key,
-    ``compact,delete`` does both, ``none`` nothing. The next four options are Kafka's, for
-    compaction.
+    ``compact,delete`` does both, ``none`` nothing. A partition is compacted when
+    more than ``min_cleanable_dirty_ratio`` of its closed bytes is dirty, or a dirty record is older
+    than ``max_compaction_lag_ms``. A record is not compacted before it is ``min_compaction_lag_ms``
+    old. A tombstone stays for ``delete_retention_ms`` after its first compaction.
 
     ``writable=False`` makes it read-only: no process appends records. Its transactions end, and its
     policies stay in force; ``cleanup_policy="none"`` keeps what it has.

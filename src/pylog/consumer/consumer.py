@@ -115,7 +115,8 @@ class _IterationChunk:
 class Consumer(OfOneProcess, metaclass=AbsentNames):
     """Reads records of topics or partitions, each partition in order.
 
-    Options, by keyword. A wrong one raises ``ConfigError``; a closed log raises ``Closed``.
+    Options, by keyword: ``_ms`` are milliseconds, ``_bytes`` bytes. A wrong one raises
+    ``ConfigError``; a closed log raises ``Closed``.
 
     - ``auto_offset_reset``: where to start if there is no position or it is not in the log:
       ``"latest"``, ``"earliest"``, ``"none"`` (raise), or ``"by_duration:PT1H"`` (the last hour;
@@ -134,11 +135,15 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
       committed offsets they continue from.
     - ``assignor``: ``"cooperative-sticky"``, ``"sticky"``, ``"range"`` or ``"round_robin"``; the
       same for all members.
-    - ``enable_auto_commit``: commit processed records every ``auto_commit_interval_ms``, when
-      partitions move, and on close. Records count as processed when the application polls again.
+    - ``enable_auto_commit``: commit processed records at intervals, when partitions move, and on
+      close. Records count as processed when the application polls again.
+    - ``auto_commit_interval_ms``: the time between two of these commits.
     - ``max_poll_interval_ms``: a member that neither polls nor commits for this long is expelled
       and loses its partitions.
-    - ``group_instance_id``: keeps its partitions over a restart within ``session_timeout_ms``.
+    - ``group_instance_id``: makes a static member: a restarted consumer with this name continues as
+      the same member, with its partitions.
+    - ``session_timeout_ms``: how long a static member keeps its partitions after it was closed or
+      its process ended.
     - ``client_id``: a name to distinguish members.
     - ``default_api_timeout_ms``: how long ``subscribe``, ``unsubscribe``, ``commit`` and ``close``
       wait for another process, which may be stopped while it holds a lock. A member's poll waits

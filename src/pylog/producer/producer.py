@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 class Producer(OfOneProcess, metaclass=AbsentNames):
     """Sends records to the topics of a log. Threads may share it. It also works in a forked child.
 
+    Of the options, ``_ms`` are milliseconds, ``_bytes`` bytes.
+
     | ``acks`` | a delivery is acknowledged when | the record survives |
     | --- | --- | --- |
     | ``"all"`` | the record is in the file and the file is synced to disk | power failure |
@@ -65,9 +67,11 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     itself and waits for other threads up to ``max_block_ms``. If another process holds the
     partition's lock, a batch is retried until ``delivery_timeout_ms``.
 
-    ``compression`` is none, gzip, snappy, lz4 or zstd; None uses the topic's setting. Serializers
-    turn keys and values into bytes; None (no key, a tombstone) stays None. ``on_delivery`` is
-    called with the ``Delivery`` of every record once its outcome is known.
+    ``compression`` is none, gzip, snappy, lz4 or zstd; None uses the topic's setting. With
+    ``compression_level`` gzip, lz4 and zstd use another level than their default.
+    ``key_serializer`` and ``value_serializer`` turn keys and values into bytes; None (no key, a
+    tombstone) stays None. ``on_delivery`` is called with the ``Delivery`` of every record once its
+    outcome is known.
 
     The topic's hash (``TopicConfig.partitioner``) places records with a key: ``"murmur3"``
     (``(mmh3.hash(key) & 0x7fffffff) % partitions``) or ``"murmur2"`` (as Kafka's Java clients).
@@ -85,6 +89,10 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
     -1 if the log no longer knows it. After a failed record, only its own sequence or a lower one
     is taken, else ``OutOfOrderSequence``. One producer at a time can have a name. Callbacks of a
     delivery cannot send to the same partition.
+
+    With a ``transactional_id`` it writes transactions. Of several producers with one id, only the
+    last one that called ``init_transactions`` may. Others may abort a transaction without an append
+    for ``transaction_timeout_ms``.
 
     Raises ``ConfigError``, ``ReadOnlyLog``, ``Closed``, ``LogLocked`` (the name is in use), or
     ``MissingCodec`` for a missing compression library.
