@@ -45,6 +45,8 @@ SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.task.maxFailures": "100",  # of a cluster, where one that is killed counts
     "spark.ui.enabled": "false",
+    # Else Spark 4.3 starts no query whose driver was killed in its first batch.
+    "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
     "spark.speculation": "true",  # a second attempt of what takes a little longer than the others
     "spark.speculation.interval": "10ms",
     "spark.speculation.minTaskRuntime": "10ms",
