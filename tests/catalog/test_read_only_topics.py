@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_a_repeated_batch_that_is_in_a_read_only_topic_is_acknowledged(tmp_log_d
         log.create_topic("t")
         sent: list[bytearray] = []
         partition = log.manager.partition("t", 0)
-        append, partition.append_batch = partition.append_batch, lambda batch, **_: sent.append(batch) or append(batch)  # type: ignore[method-assign, func-returns-value, assignment]
+        append, partition.append_batch = partition.append_batch, lambda batch, **_: sent.append(batch) or append(batch)
         with Producer(log) as producer:
             producer.send("t", b"v").result()
         log.alter_topic("t", writable=False)
@@ -126,12 +127,12 @@ def test_the_call_waits_for_an_append_under_way(tmp_log_dir: Path) -> None:
         writer = partition.log.writable()
         check, has_checked, may_go_on = writer._check, threading.Event(), threading.Event()
 
-        def checked(*arguments: object) -> None:
-            check(*arguments)  # type: ignore[arg-type]
+        def checked(*arguments: Any, **more: Any) -> None:
+            check(*arguments, **more)
             has_checked.set()
             assert may_go_on.wait(30)
 
-        writer._check = checked  # type: ignore[method-assign]
+        writer._check = checked
         append = threading.Thread(target=partition.append, args=[[RECORD]])
         alter = threading.Thread(target=log.alter_topic, args=["t"], kwargs={"writable": False})
         append.start()
@@ -145,7 +146,7 @@ def test_the_call_waits_for_an_append_under_way(tmp_log_dir: Path) -> None:
         append.join()
         alter.join()
         assert len(values(log)) == 2
-        writer._check = check  # type: ignore[method-assign]
+        writer._check = check
         with pytest.raises(ReadOnlyTopic):
             partition.append([RECORD])
 
@@ -185,7 +186,7 @@ def test_what_cannot_be_read_only(tmp_log_dir: Path) -> None:
             log.create_topic("t", writable=False)
         log.create_topic("t")
         with pytest.raises(ConfigError, match="writable=0, expected True or False"):
-            log.alter_topic("t", writable=0)  # type: ignore[arg-type]
+            log.alter_topic("t", writable=0)
         with Consumer(log, group_id="g") as consumer:
             consumer.subscribe(["t"])
             consumer.commit({TopicPartition("t", 0): 0})

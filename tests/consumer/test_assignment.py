@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
+from typing import Any
 
 import pytest
 
 from pylog.errors import Closed, ConfigError, InvalidPartition, TopicNotFound
 from pylog.model import TopicPartition
+from pylog.partition.read.cursor import Fetched
 from tests.consumer.fakes import FakeLog, FakePartition, consumer_of, numbered, offsets, values
 
 ORDERS = TopicPartition("orders", 0)
@@ -242,12 +244,12 @@ def test_a_topic_deleted_between_two_looks_at_the_catalog_is_no_error() -> None:
     log.add_partitions("orders", 2)
     partition = log.partition
 
-    def deleted_meanwhile(topic: str, number: int) -> object:
-        log.partition = partition  # type: ignore[method-assign]
+    def deleted_meanwhile(topic: str, number: int) -> FakePartition:
+        log.partition = partition
         log.delete_topic("orders")
         return partition(topic, number)
 
-    log.partition = deleted_meanwhile  # type: ignore[method-assign, assignment]
+    log.partition = deleted_meanwhile
     assert consumer.poll() == []
     assert consumer.assignment() == set()
 
@@ -257,13 +259,13 @@ def test_a_topic_deleted_while_it_is_read_ends_without_an_error() -> None:
     consumer = consumer_of(log, "orders", "payments")
     fetch = log["orders"].fetch
 
-    def deleted_meanwhile(*arguments: object, **options: object) -> object:
+    def deleted_meanwhile(*arguments: Any, **options: Any) -> Fetched:
         if log.topics() == ["orders", "payments"]:
             log.delete_topic("orders")
             log["payments"].append(b"paid")
-        return fetch(*arguments, **options)  # type: ignore[arg-type]
+        return fetch(*arguments, **options)
 
-    log["orders"].fetch = deleted_meanwhile  # type: ignore[method-assign, assignment]
+    log["orders"].fetch = deleted_meanwhile
     assert values(consumer.poll()) == [b"paid"]
     assert consumer.poll() == []
     assert consumer.assignment() == {("payments", 0)}
@@ -273,11 +275,11 @@ def test_a_topic_whose_files_go_before_the_catalog_was_looked_at_again_is_no_err
     log = FakeLog(orders=1)
     consumer = consumer_of(log, "orders")
 
-    def gone(*_: object, **__: object) -> object:
+    def gone(*_: Any, **__: Any) -> Fetched:
         log.delete_topic("orders")
         raise TopicNotFound("its directory is gone")
 
-    log["orders"].fetch = gone  # type: ignore[method-assign, assignment]
+    log["orders"].fetch = gone
     assert consumer.poll() == []
     assert consumer.assignment() == set()
 

@@ -178,9 +178,8 @@ def test_leaving_the_with_block_on_an_exception_closes_and_lets_it_through() -> 
 
 
 def test_a_child_forked_during_a_call_of_another_thread_may_use_the_consumer() -> None:
-    log, consumer, thread = waiting_consumer()
+    _, consumer, thread = waiting_consumer()
     fork._run()  # what runs in a child, where the other thread is gone
-    consumer._log = log  # the child's log would not wait for the parent's threads either
     assert consumer.poll() == []
     consumer.wakeup()
     thread.finished()

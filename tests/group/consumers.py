@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pylog import Consumer, Log, Producer, TopicPartition
+from pylog.group.membership import Membership
 from pylog.group.offsets import OffsetStore
+from pylog.storage import FileLock
 
 ROUNDS = 6
 
@@ -19,6 +21,19 @@ def member(log: Log, group: str = "g", topics: Any = "t", **options: Any) -> Con
     consumer = Consumer(log, group_id=group, **{"auto_offset_reset": "earliest", **options})
     consumer.subscribe(topics, **told)
     return consumer
+
+
+def membership_of(consumer: Consumer) -> Membership:
+    """How the consumer is a member of its group."""
+    assert consumer._group is not None
+    return consumer._group.membership
+
+
+def lock_of(consumer: Consumer) -> FileLock:
+    """What a member holds as long as its process lives."""
+    lock = membership_of(consumer)._alive
+    assert lock is not None
+    return lock
 
 
 def settle(*consumers: Consumer) -> list[list[TopicPartition]]:

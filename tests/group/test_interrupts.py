@@ -20,7 +20,7 @@ from pylog.group.state import Group
 from pylog.group.state_file import StateFile
 from pylog.storage import OsFileSystem
 from tests.consumer.interrupts import Interrupt, interrupt_at
-from tests.group.consumers import checkpoint, fill, member, place, settle
+from tests.group.consumers import checkpoint, fill, member, membership_of, place, settle
 
 ROOMS = re.compile("/pylog/(consumer|group)/")
 STRIDE = 5  # of the places where an exception can come, how many are left out from one to the next
@@ -68,7 +68,7 @@ def test_offsets_that_were_being_loaded_are_loaded_again(log: Log, monkeypatch: 
         for offset in range(12):
             writer.append("g", {name: Committed(offset, 0, "", 0, "")}, None)
         checkpoint(writer)
-        went_on = interrupted(step, lambda store=behind: store.committed("h0"))  # type: ignore[misc]
+        went_on = interrupted(step, lambda store=behind: store.committed("h0"))
         assert behind.committed("h0") == known != {}
         assert behind.committed("g")[name].offset == 11
         if not went_on:
@@ -115,11 +115,11 @@ class InterruptedLeave:
     """Once, before anything is done."""
 
     def __init__(self, consumer: Consumer) -> None:
-        self._membership = consumer._assignment.membership  # type: ignore[attr-defined]
+        self._membership = membership_of(consumer)
         self._leave = self._membership.leave
         self._membership.leave = self
 
-    def __call__(self, _timeout_s: float) -> None:
+    def __call__(self, timeout_s: float = 0.0) -> None:
         self._membership.leave = self._leave
         raise KeyboardInterrupt
 

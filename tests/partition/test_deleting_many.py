@@ -18,6 +18,7 @@ from pylog.partition.producers import snapshots
 from pylog.partition.verify import verify_partition
 from pylog.partition.write import deletion
 from pylog.partition.write.deletion import FILES_AT_ONCE, files_before
+from pylog.segment.files import free
 from pylog.segment.naming import DELETED, LOCK, SEAL, SWAP
 from pylog.storage import SLEEP_MAX_S, FileLock, FileSystem, OsFileSystem
 from pylog.testing.manual_clock import ManualClock
@@ -38,9 +39,9 @@ class Holding(StandIn):
         self.removals = 0
         self.on_release: Callable[[], None] = lambda: None
 
-    def lock(self, path: str) -> FileLock:
-        lock = super().lock(path)
-        return Noted(lock, self) if path.endswith(f"/{LOCK}") else lock  # type: ignore[return-value]
+    def lock(self, path: str, *, readable: bool = False) -> FileLock:
+        lock = super().lock(path, readable=readable)
+        return Noted(lock, self) if path.endswith(f"/{LOCK}") else lock
 
     def replace(self, old: str, new: str) -> None:
         if self.is_held and new.endswith(DELETED):
@@ -236,7 +237,6 @@ def test_a_topic_that_goes_before_the_bytes_are_freed_ends_it(tmp_path: Path, mo
     directory.mkdir(parents=True)
     partition = open_partition(directory, OsFileSystem().within(str(tmp_path / "root")), topic_id="")
     fill(partition, 3)
-    free = deletion.free
 
     def late(filesystem: FileSystem, path: str, names: Sequence[str]) -> None:
         if directory.exists():

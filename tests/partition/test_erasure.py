@@ -159,7 +159,7 @@ class Run:
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(step, min_size=5, max_size=40), st.sampled_from([1 << 10, 1 << 14]))
-def test_exactly_the_records_of_the_keys_go(steps: list[tuple[object, ...]], segment_bytes: int) -> None:
+def test_exactly_the_records_of_the_keys_go(steps: list[tuple[Any, ...]], segment_bytes: int) -> None:
     with tempfile.TemporaryDirectory() as root:
         run = Run(Path(root) / "t-0", segment_bytes)
         for name, *arguments in [*steps, ("erase", set(NAMED[:2]), False), ("erase", set(NAMED[2:]), True)]:
@@ -398,7 +398,7 @@ def test_a_child_that_a_signal_handler_forks_does_not_continue(tmp_path: Path) -
 
     def fork(happens: str, path: str) -> None:
         if happens == "pwrite" and path.endswith(".log.cleaned"):
-            filesystem.process_id = lambda: next(child, 1)  # type: ignore[method-assign]
+            filesystem.process_id = lambda: next(child, 1)
 
     filesystem.hook = fork
     with pytest.raises(ForkedHandle):
@@ -481,12 +481,12 @@ def test_a_segment_that_cannot_be_copied_keeps_its_records_and_no_other_does(dir
     lost = partition.segments[1].base_offset
     sync = partition.log.sync
 
-    def then_lost(end_offset: int) -> None:
-        sync(end_offset)
+    def then_lost(end_offset: int, timeout_ms: int | None = None) -> None:
+        sync(end_offset, timeout_ms)
         file_of(directory, lost, ".unsynced").touch()
         flip(log_file(directory, lost), 66)
 
-    partition.log.sync = then_lost  # type: ignore[method-assign]
+    partition.log.sync = then_lost
     with pytest.raises(StorageError, match="could not be copied after a failed sync"):
         erase_in(partition, b"k3")
     bases = [segment.base_offset for segment in partition.segments]

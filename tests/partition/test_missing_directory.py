@@ -34,7 +34,7 @@ def log(tmpfs_dir: Path) -> Iterator[Log]:
 
 
 def polled(log: Log, **options: object) -> object:
-    with Consumer(log, auto_offset_reset="earliest", **options) as consumer:  # type: ignore[arg-type]
+    with Consumer(log, auto_offset_reset="earliest", **options) as consumer:
         consumer.subscribe("t")
         return [consumer.poll(0) for _ in range(3)]
 
@@ -56,7 +56,7 @@ USES: dict[str, Callable[[Log], object]] = {
     "read": lambda log: log.partition("t", 0).read(0),
     "append": lambda log: cause_of(lambda: log.partition("t", 0).append([ProducerRecord(b"v")])),
     "delete records": lambda log: log.delete_records(TopicPartition("t", 0), 1),
-    "segments": lambda log: log.partition("t", 0).segments(),
+    "segments": lambda log: log.partition("t", 0).segments,
     "send": lambda log: cause_of(lambda: sent(log)),
     "poll": polled,
     "poll in a group": lambda log: polled(log, group_id="g"),

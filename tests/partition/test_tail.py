@@ -268,7 +268,7 @@ def test_inside_of_damage_that_hides_transactions_nothing_is_shown(directory: Pa
     places = headers(log_file(directory))
     flip(log_file(directory), places[1][0] + 65)
     reader = reader_of(partition, Answers(p1=COMMITTED, p2=UNDECIDED))
-    reader.after_damage = lambda *_: Cursor(4)  # type: ignore[method-assign]  # as if it found no whole batch
+    reader.after_damage = lambda *_: Cursor(4)  # as if it found no whole batch
     assert reader.end_offset("read_committed", "written") == 4
     assert read_one(reader, 0) == ["one"]
     for offset in (1, 2, 3):
@@ -330,12 +330,12 @@ def test_files_that_are_deleted_meanwhile_are_no_error(directory: Path) -> None:
     reader = reader_of(partition, answers)
     original = reader.read_at
 
-    def deleting(*given: Any) -> Any:
-        reader.read_at = original  # type: ignore[method-assign]
+    def deleting(*given: Any, **more: Any) -> Any:
+        reader.read_at = original
         partition.log.delete_before(3)
-        return original(*given)
+        return original(*given, **more)
 
-    reader.read_at = deleting  # type: ignore[method-assign]
+    reader.read_at = deleting
     assert reader.end_offset("read_committed", "written") == 3
     answers.outcomes[1] = COMMITTED
     assert read(reader, 3) == ["n3"]

@@ -456,7 +456,7 @@ def test_giving_up_waits_as_long_as_it_was_told_for_all_partitions_together() ->
             producer.send("t", b"1", partition=number)
         waits: list[float] = []
 
-        def held_by_another_thread(timeout: float) -> bool:
+        def held_by_another_thread(blocking: bool = True, timeout: float = -1) -> bool:
             waits.append(timeout)
             log.clock.seconds += timeout
             return False
@@ -464,7 +464,7 @@ def test_giving_up_waits_as_long_as_it_was_told_for_all_partitions_together() ->
         turns = [buffer.writing for buffer in producer._incomplete.batches.values()]
         takes = [turn.take for turn in turns]
         for turn in turns:
-            turn.take = held_by_another_thread  # type: ignore[assignment]
+            turn.take = held_by_another_thread
         try:
             producer._sender.give_up(wait_s=30)
         finally:

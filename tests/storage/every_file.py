@@ -10,6 +10,7 @@ from pathlib import Path
 from pylog.errors import PylogError
 from pylog.log import Log
 from pylog.model import ProducerRecord, TopicPartition
+from pylog.storage import FileLock
 from tests.partition.logs import append_encoded, batch, marker
 from tests.storage.filesystems import Faulty, FaultyFile, io_error
 
@@ -52,8 +53,8 @@ class Watched(Faulty):
             self.files.setdefault(kind_of(path), set()).add(mode_of(path))
         return file
 
-    def lock(self, path: str) -> object:  # type: ignore[override]
-        lock = super().lock(path)
+    def lock(self, path: str, *, readable: bool = False) -> FileLock:
+        lock = super().lock(path, readable=readable)
         self.files.setdefault(kind_of(path), set()).add(mode_of(path))
         return lock
 
@@ -79,7 +80,7 @@ def mode_of(path: str | Path) -> int:
 def live(root: Path, **options: object) -> Watched:
     """Make all of ``KINDS`` in the log at ``root``."""
     filesystem = Watched()
-    Log(root, filesystem=filesystem, **options).close()  # type: ignore[arg-type]
+    Log(root, filesystem=filesystem, **options).close()
     with Log(root, filesystem=filesystem) as log:
         log.create_topic("t", partitions=2, index_interval_bytes=0)
         log.manager.next_producer_id()
