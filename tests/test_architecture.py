@@ -141,11 +141,15 @@ def violations(file: str, source: str) -> Iterator[str]:
         if isinstance(node, ast.Call) and (complaint := about_call(room, node.func, paths)):
             yield f"{file}:{node.lineno}: {complaint}"
         if room not in TAKES_ALL and "except" not in excused and (complaint := about_except(node)):
-            yield f"{file}:{node.lineno}: {complaint}"
+            yield f"{file}:{line_of(node)}: {complaint}"
         if room == "producer" and file != "producer/batch.py" and changes_a_batch(node):
-            yield f"{file}:{node.lineno}: only batch.py changes the fields of a batch"  # type: ignore[attr-defined]
+            yield f"{file}:{line_of(node)}: only batch.py changes the fields of a batch"
         if loop := loop_in_a_lock(node):
             yield f"{file}:{loop}: a loop where a lock is held; put it into a function, see turn.py"
+
+
+def line_of(node: ast.AST) -> int:
+    return getattr(node, "lineno", 0)
 
 
 def changes_a_batch(node: ast.AST) -> bool:

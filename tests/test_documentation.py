@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -399,7 +399,8 @@ def test_the_api_page_has_every_metric(tmp_path: Path) -> None:
     with Log(tmp_path / "log") as log:
         log.create_topic("t")
         with pylog.Producer(log) as producer, pylog.Consumer(log) as consumer, pylog.table(log, "t") as table:
-            for heading, client in {"Producer": producer, "Consumer": consumer, "Table": table}.items():
+            clients: dict[str, Any] = {"Producer": producer, "Consumer": consumer, "Table": table}
+            for heading, client in clients.items():
                 assert missing_metrics(text, heading, client.metrics()) == []
                 assert missing_metrics(text, heading, {**client.metrics(), "new": 0}) == ["new"]
 

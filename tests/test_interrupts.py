@@ -43,7 +43,7 @@ ROOMS = re.compile(PACKAGE + "/(?!cli|spark|testing)")
 
 
 @pytest.fixture
-def installed() -> Iterator[Callable[[Any], None]]:
+def installed() -> Iterator[Callable[[Any], object]]:
     before = signal.getsignal(signal.SIGUSR1)
     yield partial(signal.signal, signal.SIGUSR1)
     signal.signal(signal.SIGUSR1, before)

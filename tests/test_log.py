@@ -324,7 +324,8 @@ def test_an_append_of_this_process_ends_a_wait_without_a_watch(tmp_log_dir: Path
 def test_an_interrupt_while_a_wait_has_given_its_lock_back_is_the_interrupt(tmp_log_dir: Path) -> None:
     class Interrupted(SystemClock):
         def wait(self, condition: threading.Condition, seconds: float) -> None:
-            condition._release_save()  # what Condition.wait calls first, and a signal handler's exception comes behind it
+            # what Condition.wait calls first, and a signal handler's exception comes behind it
+            condition._release_save()  # type: ignore[attr-defined]
             raise KeyboardInterrupt
 
     with Log(tmp_log_dir, clock=Interrupted()) as log:
@@ -420,7 +421,7 @@ def test_acks_are_all_or_one(tmp_log_dir: Path, acks: object) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("t")
         with pytest.raises(ConfigError):
-            log.partition("t", 0).append(many("a"), acks=acks)  # type: ignore[arg-type]
+            log.partition("t", 0).append(many("a"), acks=acks)
 
 
 def test_a_batch_that_claims_the_greatest_number_of_offsets_does_not_break_the_log(tmp_log_dir: Path) -> None:

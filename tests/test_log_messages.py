@@ -93,7 +93,9 @@ def test_every_call_that_logs_says_how_its_data_is_shown() -> None:
                 r"logger\.(debug|info|warning|error|exception|critical)", ast.unparse(call.func)
             ):
                 text, *data = call.args
-                assert isinstance(text, ast.Constant), f"{file.name}:{call.lineno}: the text of a message is a constant"
+                where = f"{file.name}:{call.lineno}"
+                assert isinstance(text, ast.Constant), f"{where}: the text of a message is a constant"
+                assert isinstance(text.value, str), f"{where}: it is a text"
                 assert text.value.isprintable()
                 for how, what in zip(re.findall("%[a-z]", text.value), data, strict=False):
                     if how == "%s":

@@ -217,7 +217,7 @@ def test_no_transaction_is_decided_while_the_ends_are_read(
 
         monkeypatch.setattr(asked, "current", current)
     locks = type("Locks", (), {"hold": lambda *_: None})()
-    take_cut(log.manager, locks, bool)  # type: ignore[arg-type]
+    take_cut(log.manager, locks, bool)
     assert held == [("__consumer_offsets", True), ("a", True)]
 
 

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_an_operation_takes_few_calls(operation: Callable[[], Iterator[calls.Trace]], limits: dict[str, int]) -> None:
-    counts = {trace.operation: trace.count for trace in operation()}
+    counts = {trace.operation: trace.total for trace in operation()}
     assert counts.keys() == limits.keys()
     assert {name: count for name, count in counts.items() if count > limits[name]} == {}
 

@@ -215,7 +215,7 @@ def test_a_wrong_option_is_refused_by_name_and_nothing_is_created(tmp_log_dir: P
     with Log(tmp_log_dir) as log:
         before = snapshot_of(tmp_log_dir)
         with pytest.raises(ConfigError) as caught:
-            log.create_topic("t", **config)  # type: ignore[arg-type]
+            log.create_topic("t", **config)
         assert caught.value.option == next(iter(config))
         assert snapshot_of(tmp_log_dir) == before
 
@@ -516,7 +516,7 @@ def test_a_partition_number_that_is_not_there_is_refused(tmp_log_dir: Path, numb
     with Log(tmp_log_dir) as log:
         log.create_topic("t")
         with pytest.raises(InvalidPartition):
-            log.partition("t", number)  # type: ignore[arg-type]
+            log.partition("t", number)
 
 
 # Damage, newer formats, other systems
@@ -768,12 +768,12 @@ def test_a_directory_without_permission_to_write_opens_for_reading(writable: lis
 def test_a_log_that_is_not_there_is_not_created_for_reading(tmp_log_dir: Path) -> None:
     for options in ({"read_only": True}, {"create": False}):
         with pytest.raises(LogNotFound):
-            Log(tmp_log_dir, **options)  # type: ignore[arg-type]
+            Log(tmp_log_dir, **options)
         assert not tmp_log_dir.exists()
     tmp_log_dir.mkdir()
     for options in ({"read_only": True}, {"create": False}):
         with pytest.raises(LogNotFound):
-            Log(tmp_log_dir, **options)  # type: ignore[arg-type]
+            Log(tmp_log_dir, **options)
     assert os.listdir(tmp_log_dir) == []
 
 

@@ -24,6 +24,7 @@ from pylog.segment.naming import LOCK
 from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock
 from pylog.testing.machine import Killed, Machine, Process
+from tests.group.consumers import membership_of
 from tests.group.test_power_loss import without_power
 from tests.partition.logs import topic_of
 from tests.simulation.actors import ROOT, kill_at
@@ -176,7 +177,7 @@ def test_a_member_that_is_expelled_before_it_has_committed_its_start_joins_again
         def expel(partitions: list[TopicPartition]) -> None:
             if not expelled:
                 expelled.append(True)
-                membership = consumer._assignment.membership  # type: ignore[union-attr]
+                membership = membership_of(consumer)
                 membership._files.holding(lambda state: membership._publish_without(state, {membership.id}))
 
         consumer = Consumer(log, group_id="b", auto_offset_reset="earliest", max_poll_records=3)

@@ -55,10 +55,13 @@ def test_it_agrees_with_files_and_records(tmp_path: Path, seed: int) -> None:
                 partition.log.delete_before(random.randrange(partition.earliest_offset, partition.latest_offset))
             found = only(log)
             assert [found.oldest, found.newest] == ends(log, "t")
+            assert found.newest is not None
+            assert found.oldest is not None
             assert found.time_span_ms == found.newest.timestamp_ms - found.oldest.timestamp_ms
             files = list((tmp_path / "log" / "t-0").iterdir())
             assert found.segments == sum(path.suffix == ".log" for path in files)
             assert found.size_bytes == sum(path.stat().st_size for path in files if path.suffix == ".log")
+            assert found.other_bytes is not None
             assert found.size_bytes + found.other_bytes == sum(path.stat().st_size for path in files)
             assert found.problem == ""
         done = log.maintain().partitions[0]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pylog
-from pylog import Consumer, Log, Partition, Producer, ProducerRecord
+from pylog import Consumer, Log, Producer, ProducerRecord
 from pylog.catalog import disposal
 from pylog.catalog.layout import Layout
 from pylog.cleaner import erasure
@@ -26,9 +26,11 @@ from pylog.errors import (
     TopicChanged,
     TopicNotFound,
 )
+from pylog.partition.compact.erasure import erase
+from pylog.partition.partition_log import PartitionLog
 from pylog.storage import FileSystem
 from pylog.testing import ManualClock
-from pylog.topic_changes.repartition import TopicCopy
+from pylog.topic_changes.copying import TopicCopy
 from tests.partition.logs import flip, log_file
 
 
@@ -133,9 +135,8 @@ def test_a_repartition_meanwhile_is_told(root: Path, monkeypatch: pytest.MonkeyP
     """What was in a later partition may be in one now that was done."""
     with Log(root) as log, Log(root) as other:
         fill(log, "t")
-        erase = erasure.erase
 
-        def then_repartition(partition: Partition, *args: Any, **kwargs: Any) -> object:
+        def then_repartition(partition: PartitionLog, *args: Any, **kwargs: Any) -> object:
             done = erase(partition, *args, **kwargs)
             if partition.number == 0:
                 other.repartition("t", 4)
@@ -236,9 +237,9 @@ def test_what_is_refused(root: Path) -> None:
         log.create_topic("t")
         for keys in (None, "text", [None], ["text"], [], [b"k", None], 7):
             with pytest.raises(ConfigError):
-                log.erase("t", keys)  # type: ignore[arg-type]
+                log.erase("t", keys)
         with pytest.raises(ConfigError):
-            log.erase("t", b"k", tombstones=1)  # type: ignore[arg-type]
+            log.erase("t", b"k", tombstones=1)
         with pytest.raises(ConfigError):
             log.erase("t", b"k", timeout_ms=-1)
         with pytest.raises(TopicNotFound):

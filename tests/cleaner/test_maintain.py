@@ -494,7 +494,7 @@ def test_the_bound_is_recorded_for_every_process(tmp_log_dir: Path) -> None:
         assert log.alter(max_bytes=5) == other.settings()
         for wrong in (-2, 1.5, True, "5", 2**63):
             with pytest.raises(ConfigError, match="max_bytes"):
-                log.alter(max_bytes=wrong)  # type: ignore[arg-type]
+                log.alter(max_bytes=wrong)
         assert other.settings().max_bytes == 5
     with Log(tmp_log_dir, read_only=True) as log:
         assert log.settings().max_bytes == 5

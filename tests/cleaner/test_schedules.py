@@ -30,7 +30,7 @@ def commits(strategy: Strategy) -> list[str]:
     world, member = staged(1)
     schedule, cleaner = WhereTheyMeet(world.machine, strategy), world.actor()
     assert cleaner.log
-    schedule.add(member.actor.process, lambda: [member.poll_and_commit(durable=d) for d in (False, True)] and None)  # type: ignore[func-returns-value]
+    schedule.add(member.actor.process, lambda: [member.poll_and_commit(durable=d) for d in (False, True)] and None)
     schedule.add(cleaner.process, lambda: maintain(cleaner))
     schedule.run()
     return after(world, [member])
@@ -111,7 +111,7 @@ def test_what_a_member_had_not_committed_stays_if_it_dies_at_any_step(has_commit
 def test_a_member_that_dies_at_any_step_meets_retention_in_every_order_with_one_preemption(seed: int) -> None:
     """Each run has a sixteenth of the steps."""
     for step in range(1 + seed % 16, STEPS_OF_A_STAY, 16):
-        runs = in_all_orders(lambda strategy, step=step: dies(strategy, step, has_committed=False)[0], 1)  # type: ignore[misc]
+        runs = in_all_orders(lambda strategy, step=step: dies(strategy, step, has_committed=False)[0], 1)
         assert runs > 1
 
 
@@ -141,7 +141,7 @@ def transaction(strategy: Strategy) -> list[str]:
         producer.commit_transaction()
 
     schedule.add(owner.process, writes)
-    schedule.add(cleaner.process, lambda: [cleaner.retain("t", retention_bytes=0) for _ in range(2)] and None)  # type: ignore[func-returns-value]
+    schedule.add(cleaner.process, lambda: [cleaner.retain("t", retention_bytes=0) for _ in range(2)] and None)
     schedule.run()
     world.machine.before_step.clear()
     found = [*world.seen, *map(repr, world.errors)]

@@ -118,8 +118,8 @@ def test_more_records_than_one_poll_takes(pylog: Run, log: Log) -> None:
     for number in range(2):
         produce_all(log, "t", [b"%d" % n for n in range(2500)], partition=number)
     lines = pylog("consume", "t", "--from-beginning", "--format", "%p %v").lines
-    for number in "01":
-        assert [line[2:] for line in lines if line[0] == number] == [str(n) for n in range(2500)]
+    for number in range(2):
+        assert [line[2:] for line in lines if line[0] == str(number)] == [str(n) for n in range(2500)]
     assert len(pylog("consume", "t", "--from-beginning", "--max-records", "1500").lines) == 1500
 
 

@@ -188,7 +188,7 @@ def test_a_line_without_end_is_not_taken_into_memory(pylog: Run, log: Log) -> No
 
     before = sys.stdin
     try:
-        sys.stdin = Stdin()  # type: ignore[assignment]
+        sys.stdin = Stdin()
         assert main(["produce", "t"]) == 1  # as for any record that is too large
     finally:
         sys.stdin = before

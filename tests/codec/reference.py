@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
@@ -26,8 +26,8 @@ class Raw(NamedTuple):
     """The fields of a record as they are written. A size of None is the right one; bytes are
     written as they are."""
 
-    timestamp_delta: int | bytes = 0
-    offset_delta: int | bytes = 0
+    timestamp_delta: Any = 0  # as the sizes: an int or bytes
+    offset_delta: Any = 0
     key: bytes | None = b"key"
     value: bytes | None = b"value"
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
@@ -84,7 +84,7 @@ class Reader:
     def __init__(self, data: bytes) -> None:
         self.data = data
 
-    def bytes(self, size: int) -> bytes:
+    def take(self, size: int) -> bytes:
         if not 0 <= size <= len(self.data):
             raise Corrupt
         taken, self.data = self.data[:size], self.data[size:]
@@ -93,7 +93,7 @@ class Reader:
     def varint(self, bits: int = 32) -> int:
         value = 0
         for shift in range(0, bits, 7):
-            (byte,) = self.bytes(1)
+            (byte,) = self.take(1)
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value >= 1 << bits:
@@ -103,7 +103,7 @@ class Reader:
 
     def nullable(self) -> bytes | None:
         size = self.varint()
-        return None if size == -1 else self.bytes(size)
+        return None if size == -1 else self.take(size)
 
 
 def decode(
@@ -113,8 +113,8 @@ def decode(
     batch = Reader(payload)
     records: list[Record] = []
     for _ in range(count):
-        record = Reader(batch.bytes(batch.varint()))
-        record.bytes(1)
+        record = Reader(batch.take(batch.varint()))
+        record.take(1)
         timestamp = base_timestamp + record.varint(64)
         timestamp = append_time if append_time >= 0 else timestamp
         delta = record.varint()
@@ -128,7 +128,7 @@ def decode(
         if not 0 <= headers_count <= MAX_HEADERS:
             raise Corrupt
         for _ in range(headers_count):
-            name = record.bytes(record.varint())
+            name = record.take(record.varint())
             try:
                 headers.append((name.decode(), record.nullable()))
             except UnicodeDecodeError:

@@ -42,8 +42,8 @@ def outcome(work: Callable[[], object]) -> object:
 @example(b"\xff" * HEADER_BYTES, 0)
 def test_both_read_the_same_header(data: bytes, position: int) -> None:
     for kind in (bytes, bytearray, memoryview):
-        expected = outcome(lambda kind=kind: readable.read_header(kind(data), position))  # type: ignore[misc]
-        found = outcome(lambda kind=kind: codec.read_header(kind(data), position))  # type: ignore[misc]
+        expected = outcome(lambda kind=kind: readable.read_header(kind(data), position))
+        found = outcome(lambda kind=kind: codec.read_header(kind(data), position))
         assert found == expected
         assert type(found) is type(expected)
 

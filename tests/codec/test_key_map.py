@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog.codec import key_map
-from pylog.codec.format import INT64_MIN
-from pylog.codec.key_map import ENTRY_BYTES, ORDINAL_MASK, SECRET_BYTES, memory_for
+from pylog.codec.format import INT64_MIN, KEY_ORDINAL_MASK
+from pylog.codec.key_map import ENTRY_BYTES, SECRET_BYTES, memory_for
 from pylog.errors import CorruptRecord
 from tests.codec.conftest import implementation
 from tests.codec.reference import TS0, Raw, payload_of
@@ -77,7 +77,7 @@ def test_so_many_keys_have_room(codec: ModuleType, count: int) -> None:
 
 def test_an_offset_too_far_from_the_first_has_no_room(codec: ModuleType) -> None:
     keys = codec.KeyMap(1 << 10, SECRET, 1000)
-    farthest = 1000 + ORDINAL_MASK - 1
+    farthest = 1000 + KEY_ORDINAL_MASK - 1
     assert keys.put(b"a", farthest)
     assert not keys.put(b"a", farthest + 1)
     assert not keys.put(b"b", farthest + 1)
@@ -113,7 +113,7 @@ def test_keys_are_told_apart_by_their_hash_and_not_by_their_place() -> None:
     entries = keys._entries
     at = next(at for at in range(0, len(entries), ENTRY_BYTES) if any(entries[at : at + ENTRY_BYTES]))
     hashed, more = struct.unpack_from("<QQ", entries, at)
-    assert more & ORDINAL_MASK == 8
+    assert more & KEY_ORDINAL_MASK == 8
     for changed in (hashed ^ 1, more), (hashed, more ^ 1 << 48), (hashed, more ^ 1 << 63):
         struct.pack_into("<QQ", entries, at, *changed)
         assert not keys.is_superseded(b"a", 0)

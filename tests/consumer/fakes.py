@@ -273,7 +273,7 @@ class BlockingLog(FakeLog):
 def consumer_of(log: FakeLog, *topics: str, **options: Any) -> Consumer:
     """A consumer subscribed to ``topics`` from their beginning, unless ``options`` say
     otherwise."""
-    consumer = Consumer(log, **{"auto_offset_reset": "earliest", **options})  # type: ignore[arg-type]
+    consumer = Consumer(log, **{"auto_offset_reset": "earliest", **options})
     if topics:
         consumer.subscribe(topics)
     return consumer

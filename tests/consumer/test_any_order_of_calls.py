@@ -66,7 +66,8 @@ class AgainstAList(RuleBasedStateMachine):
     def poll_arrow(self, count: int, headers: bool) -> None:
         table = self.consumer.poll_arrow(max_records=count, headers=headers)
         columns = [table.column(name).to_pylist() for name in ("partition", "offset", "value")]
-        self.check([Record("orders", *row[:2], 0, None, int(row[2]), ()) for row in zip(*columns, strict=True)])
+        rows = zip(*columns, strict=True)
+        self.check([Record("orders", number, offset, 0, None, int(value), ()) for number, offset, value in rows])
         assert table.num_rows <= count
         assert table.num_rows or not self.left()
 

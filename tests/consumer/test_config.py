@@ -54,4 +54,4 @@ def test_the_defaults_are_kafkas_but_for_memory_and_librdkafkas_isolation() -> N
 
 def test_a_config_does_not_change() -> None:
     with pytest.raises(AttributeError):
-        ConsumerConfig().max_poll_records = 1  # type: ignore[misc]
+        ConsumerConfig().max_poll_records = 1

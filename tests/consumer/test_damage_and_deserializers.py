@@ -67,7 +67,8 @@ def poll_of(consumer: Consumer, way: str) -> Callable[[], list[Any]]:
     def poll_arrow() -> list[Any]:
         table = consumer.poll_arrow()
         columns = [table.column(name).to_pylist() for name in ("topic", "partition", "offset", "value")]
-        return [Record(*row[:3], 0, None, row[3], ()) for row in zip(*columns, strict=True)]
+        rows = zip(*columns, strict=True)
+        return [Record(topic, number, offset, 0, None, value, ()) for topic, number, offset, value in rows]
 
     return poll_arrow
 

@@ -51,9 +51,9 @@ def test_an_interrupt_anywhere_loses_no_record_and_repeats_none(
     step, passed = -(seed % 2), [0]
     while passed[0] >= step:  # the last one was reached
         step += 2
-        consumer = consumer_of(small_log(), "orders", max_poll_records=4, value_deserializer=int, consumer_timeout_ms=0)
+        log, partitions = small_log(), 2
+        consumer = consumer_of(log, "orders", max_poll_records=4, value_deserializer=int, consumer_timeout_ms=0)
         read: list[tuple[int, int]] = []
-        log, partitions = consumer._log, 2
         if before == "a poll":
             poll_once(consumer, read)
         elif before == "an Arrow poll":

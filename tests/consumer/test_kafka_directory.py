@@ -34,7 +34,7 @@ def hexed(data: bytes | None) -> str | None:
 def as_kafka_shows_it(record: Record, shown: dict[str, Any]) -> dict[str, Any]:
     """The record in the form of the expected files; what a consumer is not told stands as it is
     shown."""
-    value = {"value": hexed(record.value)}
+    value: dict[str, Any] = {"value": hexed(record.value)}
     if "value_sha256" in shown:
         value = {"value_sha256": hashlib.sha256(record.value).hexdigest(), "value_bytes": len(record.value)}
     return {

@@ -214,7 +214,7 @@ def test_a_paused_partition_returns_nothing_and_keeps_its_position() -> None:
 def test_waiting_pays_no_heed_to_paused_partitions() -> None:
     log = FakeLog(orders=1)
     consumer = consumer_of(log, "orders")
-    consumer.pause(("orders", 0))  # type: ignore[arg-type]
+    consumer.pause(("orders", 0))
     log.on_wait = [lambda: log["orders"].append(b"a")]
     assert consumer.poll(1.0) == []
     assert log.clock.monotonic() == 1.0
@@ -228,13 +228,13 @@ def test_polling_before_anything_is_subscribed_is_an_error_that_says_so() -> Non
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "1", None, True])
 def test_a_timeout_that_is_no_number_of_seconds_is_refused(timeout: object) -> None:
     with pytest.raises(ConfigError, match="timeout"):
-        consumer_of(FakeLog(orders=1), "orders").poll(timeout)  # type: ignore[arg-type]
+        consumer_of(FakeLog(orders=1), "orders").poll(timeout)
 
 
 @pytest.mark.parametrize("max_records", [0, -1, 1.5, "1", True])
 def test_a_number_of_records_that_is_none_is_refused(max_records: object) -> None:
     with pytest.raises(ConfigError, match="max_records"):
-        consumer_of(FakeLog(orders=1), "orders").poll(max_records=max_records)  # type: ignore[arg-type]
+        consumer_of(FakeLog(orders=1), "orders").poll(max_records=max_records)
 
 
 def test_an_infinite_timeout_waits_in_pieces_that_any_system_call_can_take() -> None:

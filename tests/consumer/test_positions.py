@@ -133,7 +133,7 @@ def test_seeking_goes_anywhere_and_forgets_what_was_read_ahead() -> None:
 @pytest.mark.parametrize("offset", [-1, 1.0, "1", None, True, 2**63])
 def test_seeking_to_what_is_no_offset_is_refused(offset: object) -> None:
     with pytest.raises(ConfigError, match="offset"):
-        consumer_of(hourly_log(), "orders").seek(ORDERS, offset)  # type: ignore[arg-type]
+        consumer_of(hourly_log(), "orders").seek(ORDERS, offset)
 
 
 def test_seeking_to_beginning_end_and_time_works_for_one_partition_and_for_all() -> None:
@@ -198,7 +198,7 @@ def test_offsets_of_the_log_are_told_for_any_partition() -> None:
 @pytest.mark.parametrize("times", [{ORDERS: -1}, {ORDERS: 1.5}, {"orders": 1}, [ORDERS]])
 def test_times_that_are_none_are_refused(times: object) -> None:
     with pytest.raises(ConfigError):
-        consumer_of(hourly_log()).offsets_for_times(times)  # type: ignore[arg-type]
+        consumer_of(hourly_log()).offsets_for_times(times)
 
 
 def test_lag_is_what_is_left_to_read() -> None:

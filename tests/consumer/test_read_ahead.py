@@ -150,7 +150,7 @@ def test_paused_partitions_take_no_room_from_the_others() -> None:
     log = wide_log(partitions=4, batches=4)
     consumer = consumer_of(log, "orders", max_poll_records=1, fetch_max_bytes=STORED, max_partition_fetch_bytes=STORED)
     (first,) = consumer.poll()
-    consumer.pause(first[:2])  # type: ignore[arg-type]
+    consumer.pause(first[:2])
     assert len([record for _ in range(120) for record in consumer.poll()]) == 120
 
 

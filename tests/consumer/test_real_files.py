@@ -36,7 +36,7 @@ def append(log: Log, *values: bytes, number: int = 0) -> None:
 
 def reading(log: Log, **options: object) -> Consumer:
     options = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 0, **options}
-    consumer = Consumer(log, **options)  # type: ignore[arg-type]
+    consumer = Consumer(log, **options)
     consumer.subscribe("orders")
     return consumer
 

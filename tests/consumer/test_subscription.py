@@ -98,4 +98,4 @@ def test_what_is_no_partition_is_refused(value: object) -> None:
 @pytest.mark.parametrize("several", ["orders", A0, 7, None])
 def test_partitions_are_given_as_several(several: object) -> None:
     with pytest.raises(ConfigError, match="several"):
-        partitions_of(several)  # type: ignore[arg-type]
+        partitions_of(several)

@@ -98,9 +98,9 @@ def differences(ours: Sequence[Batch], theirs: Sequence[Batch], end: int, late: 
     more = [b for b in ours if b not in others and not b.records and b.header.base_offset in last.values()]
     late.update(marker for batch in more if (marker := marker_after(ours, batch)) is not None)
     left = {b for b in ours if b not in more}
-    for marker in [b for b in left - others if is_marker(b) and b.header.base_offset in late]:
-        left.remove(marker)
-        others -= {b for b in others if b.header == with_horizon(marker.header)}
+    for batch in [b for b in left - others if is_marker(b) and b.header.base_offset in late]:
+        left.remove(batch)
+        others -= {b for b in others if b.header == with_horizon(batch.header)}
     return [
         *(f"only pylog has {batch}" for batch in ours if batch in left - others),
         *(f"only Kafka has {batch}" for batch in theirs if batch in others - left),

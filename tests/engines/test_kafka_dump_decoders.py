@@ -13,7 +13,8 @@ from random import Random
 import pytest
 
 from pylog import Log, OffsetAndMetadata, Producer, ProducerRecord, TopicPartition
-from pylog.transaction.records import TRANSACTIONS_TOPIC, Decision, decode
+from pylog.checks import TRANSACTIONS_TOPIC
+from pylog.transaction.records import Decision, decode
 from pylog.transaction.state import Status
 from tests.engines.broker import classpath
 from tests.transaction.story import GROUP, Batch, Story, at_random, commit_abort_commit, story

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from pylog import Log
-from pylog.checks import OFFSETS_TOPIC
-from pylog.transaction.records import TRANSACTIONS_TOPIC
+from pylog.checks import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.engines.broker import Broker
 from tests.transaction.story import GROUP, Story, commit_abort_commit, story
 from tests.transaction.views import TOPIC

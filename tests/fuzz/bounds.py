@@ -147,9 +147,9 @@ def run(root: Path) -> Iterator[dict[str, object]]:
                 log.partition("t", 0).log.roll()
     for step in directories.STEPS:  # everything is loaded before anything is measured
         step(Path(shutil.copytree(right, root / "warm", dirs_exist_ok=True)))
-    for name, (file, make) in INPUTS.items():
+    for title, (file, make) in INPUTS.items():
         data = make()
-        assert len(data) <= FILE_BYTES_MAX, f"{name} has {len(data)} bytes"
+        assert len(data) <= FILE_BYTES_MAX, f"{title} has {len(data)} bytes"
         log_path = root / "log"
         shutil.copytree(right, log_path)
         place = log_path / "t-0" / file
@@ -161,9 +161,9 @@ def run(root: Path) -> Iterator[dict[str, object]]:
         size = len(data)
         del data
         # A step takes seconds, and the other steps read the file in the same way.
-        ways = directories.STEPS[:2] if name in DECOMPRESSED else directories.STEPS
+        ways = directories.STEPS[:2] if title in DECOMPRESSED else directories.STEPS
         for step in ways:
-            yield {"name": name, "file_bytes": size, "step": step.__name__.strip("_"), **measured(step, log_path)}
+            yield {"name": title, "file_bytes": size, "step": step.__name__.strip("_"), **measured(step, log_path)}
         shutil.rmtree(log_path)
 
 

@@ -59,7 +59,8 @@ def run_snapshot(data: bytes) -> str:
     traces = [trace for entry in read.entries.values() for trace in entry.batches]
     require(all(0 <= trace.first_offset <= trace.last_offset < 42 for trace in traces), "a batch that cannot be")
     read.expire(TS0, 0)
-    require(read.first_open_offset() is None or 0 <= read.first_open_offset() < 42, "an open transaction ahead of it")
+    opened = read.first_open_offset()
+    require(opened is None or 0 <= opened < 42, "an open transaction ahead of it")
     return f"{min(len(read.entries), 2)} producers"
 
 
@@ -191,6 +192,7 @@ def run_epochs(data: bytes) -> str:
 
 def run_offsets(data: bytes) -> str:
     files = Files({"recovery-point-offset-checkpoint": data})
+    failed: Exception | None = None
     for fields in (1, 2, 3):
         try:
             entries = read_checkpoint(files, "recovery-point-offset-checkpoint", fields)

@@ -3,6 +3,8 @@ files."""
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from pylog.storage import OsFileSystem, ReadableFile
 from tests.system import fail
 
@@ -53,5 +55,5 @@ class Files(OsFileSystem):
     def size(self, path: str) -> int:
         return self.open_readable(path).size()
 
-    def open_appendable(self, path: str, *, create: bool = True) -> None:  # type: ignore[override]
+    def open_appendable(self, path: str, *, create: bool = True) -> NoReturn:
         raise AssertionError(f"reading wants to write {path}")

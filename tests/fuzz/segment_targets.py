@@ -309,12 +309,12 @@ def _seal_fields(data: bytes) -> list[tuple[int, int]]:
 TARGETS = {
     "scan": Target(run_scan, segment_seeds, repair_batches, batches_fields),
     "reader": Target(run_reader, segment_seeds, repair_batches, batches_fields),
-    "offset-index": Target(run_offset_index, _offset_index_seeds, fields=_entries_of(8, [(0, 4), (4, 4)])),  # type: ignore[arg-type]
-    "time-index": Target(run_time_index, _time_index_seeds, fields=_entries_of(12, [(0, 8), (8, 4)])),  # type: ignore[arg-type]
+    "offset-index": Target(run_offset_index, _offset_index_seeds, fields=_entries_of(8, [(0, 4), (4, 4)])),
+    "time-index": Target(run_time_index, _time_index_seeds, fields=_entries_of(12, [(0, 8), (8, 4)])),
     "transaction-index": Target(
         run_transaction_index,
         _transaction_index_seeds,
-        fields=_entries_of(34, [(0, 2), (2, 8), (10, 8), (18, 8), (26, 8)]),  # type: ignore[arg-type]
+        fields=_entries_of(34, [(0, 2), (2, 8), (10, 8), (18, 8), (26, 8)]),
     ),
     "seal": Target(run_seal, lambda: [right_seal(3), right_seal()], repair_seal, _seal_fields),
 }

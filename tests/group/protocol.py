@@ -41,7 +41,7 @@ class World:
 
     def peer(self, **options: object) -> Peer:
         """Another one, not joined yet."""
-        return Peer(self, **options)  # type: ignore[arg-type]
+        return Peer(self, **options)
 
     def topics_now(self, names: Iterable[str]) -> dict[str, GroupTopic]:
         return {name: self.topics[name] for name in names if name in self.topics}

@@ -17,7 +17,7 @@ from pylog.errors import (
     ReadOnlyLog,
 )
 from pylog.group.offset_records import Committed, encode_key, encode_value
-from tests.group.consumers import fill, member, place
+from tests.group.consumers import fill, lock_of, member, place
 from tests.internal_records import append_by_hand
 
 GOLDEN = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
@@ -52,7 +52,7 @@ def test_a_group_whose_static_member_died_without_a_commit_can_be_deleted(log: L
     """It is waited for, so that the group is there, but nobody has made the topic of commits
     yet."""
     one = member(log, group_instance_id="a")
-    one._assignment.membership._alive.abandon()  # type: ignore[union-attr]
+    lock_of(one).abandon()
     assert (log.groups(), OFFSETS_TOPIC in log.topics()) == (["g"], False)
     log.delete_group("g")
     assert (log.groups(), OFFSETS_TOPIC in log.topics()) == ([], False)

@@ -14,7 +14,7 @@ from pylog.errors import (
 )
 from pylog.group.liveness import TICK_S
 from pylog.testing import ManualClock
-from tests.group.consumers import ROUNDS, fill, member, offsets_of, place, settle
+from tests.group.consumers import ROUNDS, fill, lock_of, member, offsets_of, place, settle
 
 
 def test_a_member_alone_has_everything_when_subscribe_returns(log: Log) -> None:
@@ -90,7 +90,7 @@ def test_what_a_commit_has_seen_of_the_group_is_still_to_be_followed(tmpfs_dir: 
 def test_a_dead_members_partitions_go_to_the_others(log: Log) -> None:
     one, other = member(log), member(log)
     settle(one, other)
-    other._assignment.membership._alive.abandon()  # type: ignore[attr-defined]  # as the kernel does it
+    lock_of(other).abandon()  # as the kernel does it
     while len(one.assignment()) < 4:
         one.poll(TICK_S)
     with pytest.raises(CommitFailed, match=r"not a member of group 'g' any more"):
@@ -121,7 +121,7 @@ def test_what_was_not_committed_comes_again(log: Log) -> None:
 
 def test_what_moves_is_read_on_from_its_commit(log: Log) -> None:
     fill(log, 10)
-    one = member(log, on_revoked=lambda partitions: one.commit({p: one.position(p) for p in partitions}))
+    one: Consumer = member(log, on_revoked=lambda partitions: one.commit({p: one.position(p) for p in partitions}))
     assert len(one.poll(1.0, max_records=20)) == 20
     position = {p: one.position(p) for p in one.assignment()}
     other = member(log)

@@ -38,7 +38,7 @@ from pylog.group.state import Group, Member
 from pylog.group.state_file import StateFile
 from pylog.storage import OsFileSystem, fork
 from pylog.transaction.offsets import TransactionOffsets
-from tests.group.consumers import checkpoint
+from tests.group.consumers import checkpoint, lock_of, membership_of
 
 T0 = TopicPartition("t", 0)
 FS = OsFileSystem()
@@ -125,7 +125,7 @@ def test_who_is_expelled_between_two_looks_takes_nothing(log: Log, monkeypatch: 
             consumer.poll()
             other.poll()
         assert len(other.assignment()) == 1
-        monkeypatch.setattr(other._assignment.membership, "reconcile", lambda _released: Group())  # type: ignore[attr-defined]
+        monkeypatch.setattr(membership_of(other), "reconcile", lambda _released: Group())
         consumer.close()
         assert other.poll() == []
         assert len(other.assignment()) == 1
@@ -145,10 +145,10 @@ def test_a_consumer_in_no_group_commits_nowhere(log: Log) -> None:
 def test_a_group_whose_members_are_dead_is_reset(log: Log) -> None:
     send(log, b"1")
     consumer = member(log)
-    consumer._assignment.membership._alive.close()  # type: ignore[attr-defined]  # as with the end of its process
+    lock_of(consumer).close()  # as with the end of its process
     assert log.reset_offsets("g", ["t"], to="latest")[T0].after == 1
     assert log.describe_group("g").members == ()
-    consumer._assignment.membership.id = ""  # type: ignore[attr-defined]
+    membership_of(consumer).id = ""
     consumer.close()
 
 
@@ -297,7 +297,7 @@ def test_a_state_that_changes_with_every_look_is_read_all_the_same(tmp_path: Pat
             writer.publish(Group(generation, "x" * generation))
         return found
 
-    reader.raw = look  # type: ignore[method-assign]
+    reader.raw = look
     assert reader.read().members == {}
 
 
@@ -476,10 +476,11 @@ def test_a_child_that_a_fork_made_while_the_state_was_opened_gets_a_typed_error(
 
 def test_nothing_new_is_published_of_what_is_as_it_should_be(log: Log) -> None:
     consumer = member(log)
-    membership = consumer._assignment.membership  # type: ignore[attr-defined]
+    membership = membership_of(consumer)
     before = membership._files.state.raw()
     assert membership.reconcile(frozenset()) is not None
     assert membership._files.state.raw() == before
+    assert membership._heartbeats is not None
     membership._heartbeats.close()
     membership._heartbeats = None
     consumer.commit({T0: 0})  # shows no sign of life, and is one all the same

@@ -40,7 +40,7 @@ KINDS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.fixture(params=KINDS.values(), ids=KINDS)
+@pytest.fixture(params=KINDS.values(), ids=list(KINDS))
 def put(request: pytest.FixtureRequest) -> Callable[[Path], None]:
     """Puts one of the kinds in place of a file."""
 

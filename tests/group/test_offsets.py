@@ -16,6 +16,7 @@ from pylog.group import offsets as offsets_module
 from pylog.group.admin import GroupAdmin
 from pylog.group.offset_records import Committed
 from pylog.group.offsets import OffsetStore
+from pylog.group.offsets_partition import OffsetsPartition
 from tests.group.consumers import checkpoint
 from tests.internal_records import append_by_hand
 
@@ -67,7 +68,7 @@ def test_a_checkpoint_spares_the_history(log: Log, monkeypatch: pytest.MonkeyPat
     assert (log.path / ".pylog" / "offsets-0.checkpoint").exists()
     fresh = store_of(log)
     taken = []
-    monkeypatch.setattr(offsets_module.OffsetsPartition, "apply", lambda self, key, *_: taken.append(key))
+    monkeypatch.setattr(OffsetsPartition, "apply", lambda self, key, *_: taken.append(key))
     fresh.committed("g")
     assert len(taken) < 60  # of 240
     monkeypatch.undo()

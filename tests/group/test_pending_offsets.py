@@ -201,7 +201,7 @@ def test_a_checkpoint_does_not_pass_a_pending_offset(out: Log, monkeypatch: pyte
 
     def counted(partition: OffsetsPartition, key: bytes, value: bytes, at: int = -1, *transaction: object) -> None:
         taken.append(at)
-        apply(partition, key, value, at, *transaction)  # type: ignore[arg-type]
+        apply(partition, key, value, at, *transaction)
 
     monkeypatch.setattr(OffsetsPartition, "apply", counted)
     fresh = store_of(out)
@@ -245,7 +245,7 @@ def test_far_behind_a_process_forgets_what_was_pending(
     for offset in range(40):
         plain(out, offset, "h")
         checkpoint(store, "h")
-    assert (seen(late), late.look("g").undecided) == ({0: 3}, set())
+    assert (seen(late), late.look("g").undecided) == ({0: 3}, frozenset())
 
 
 def test_a_marker_that_arrives_between_the_look_and_the_answer_is_not_taken_for_an_abort(

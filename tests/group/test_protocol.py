@@ -316,7 +316,7 @@ def _calls(world: World, peer: Peer, random: Random) -> list[Callable[[], object
     def wants_another() -> None:
         peer.wanted = random.choice((frozenset("t"), frozenset("tu")))
 
-    often = [peer.poll, peer.poll, peer.poll, peer.read, peer.commit, lets_time_pass]
+    often: list[Callable[[], object]] = [peer.poll, peer.poll, peer.poll, peer.read, peer.commit, lets_time_pass]
     calls = [random.choice(often) for _ in range(random.randrange(3, 10))]
     if random.random() < 0.5:
         calls.insert(random.randrange(len(calls)), random.choice((has_the_topic_grow, wants_another)))

@@ -57,7 +57,7 @@ def run(programs: tuple[Callable[[Actor], None], ...], strategy: Strategy) -> li
     for program in programs:
         actor = world.actor()
         assert actor.log
-        schedule.add(actor.process, lambda program=program, actor=actor: program(actor))  # type: ignore[misc]
+        schedule.add(actor.process, lambda program=program, actor=actor: program(actor))
     schedule.run()
     if any(name.startswith(".") for name in world.machine.processes[0].filesystem.names("/log/.pylog/groups")):
         world.seen.append("something is left of the group that was deleted")
@@ -125,7 +125,7 @@ def read_together(calls: tuple[tuple[str, ...], tuple[str, ...]], strategy: Stra
         call()
     schedule = InGroups(world.machine, strategy)
     for reader, names in zip(readers, calls, strict=True):
-        schedule.add(reader.actor.process, lambda r=reader, n=names: [getattr(r, name)() for name in n] and None)  # type: ignore[misc]
+        schedule.add(reader.actor.process, lambda r=reader, n=names: [getattr(r, name)() for name in n] and None)
     schedule.run()
     left = [reader for reader, names in zip(readers, calls, strict=True) if "close" not in names]
     for _ in range(12):

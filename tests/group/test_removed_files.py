@@ -17,7 +17,7 @@ from pylog.group.lock import read_group
 from pylog.group.state import Group
 from pylog.group.state_file import SLOTS_BYTES
 from pylog.testing import ManualClock
-from tests.group.consumers import member, settle
+from tests.group.consumers import lock_of, member, membership_of, settle
 from tests.storage.filesystems import Faulty, io_error, nothing
 
 
@@ -70,16 +70,16 @@ def test_members_join_again_if_the_groups_state_is_damaged(
 
 def test_a_group_whose_files_go_while_one_joins_is_told_of_and_joined_later(log: Log) -> None:
     one = Consumer(log, group_id="g")
-    sweep = one._assignment.membership._sweep  # type: ignore[attr-defined]
+    sweep = membership_of(one)._sweep
 
     def removing(group: Group) -> None:
         sweep(group)
         shutil.rmtree(log.path / ".pylog" / "groups" / "g")
 
-    one._assignment.membership._sweep = removing  # type: ignore[attr-defined]
+    membership_of(one)._sweep = removing
     with pytest.raises(StorageError, match="were removed"):
         one.subscribe("t")
-    one._assignment.membership._sweep = sweep  # type: ignore[attr-defined]
+    membership_of(one)._sweep = sweep
     one.poll()
     assert len(one.assignment()) == 4
     one.close()
@@ -131,7 +131,7 @@ def test_who_could_not_join_to_the_end_joins_with_the_next_poll(tmpfs_dir: Path,
         filesystem.hook = nothing
         other = member(log)
         assert [len(share) for share in settle(one, other)] == [2, 2]
-        other._assignment.membership._alive.abandon()  # type: ignore[attr-defined]
+        lock_of(other).abandon()
         for _ in range(3):
             clock.advance(TICK_S)
             one.poll()

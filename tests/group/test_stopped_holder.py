@@ -21,7 +21,7 @@ from pylog.group.membership import MemberOptions, Membership
 from pylog.group.offset_records import partition_of_group
 from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock
-from tests.group.consumers import fill, member, place, settle
+from tests.group.consumers import fill, lock_of, member, membership_of, place, settle
 from tests.processes.sharing import forked, result_of
 
 
@@ -48,7 +48,7 @@ def test_a_member_counts_as_alive_while_it_waits_to_commit(log: Log) -> None:
     fill(log, 1)
     one = member(log, default_api_timeout_ms=1_000)
     settle(one)
-    membership, beats = one._group.membership, []  # type: ignore[union-attr]
+    membership, beats = membership_of(one), []
     heartbeats = membership._heartbeats
     assert heartbeats is not None
 
@@ -101,7 +101,7 @@ def test_a_subscription_that_could_not_be_changed_is_the_one_before(log: Log) ->
 def test_a_dead_member_is_expelled_later(log: Log, clock: ManualClock) -> None:
     one, other = member(log), member(log)
     settle(one, other)
-    other._assignment.membership._alive.abandon()  # type: ignore[attr-defined]
+    lock_of(other).abandon()
 
     def poll() -> None:
         for _ in range(5):
@@ -225,10 +225,12 @@ def test_a_member_that_is_gone_from_the_state_changes_nothing_of_it(log: Log) ->
     """It was expelled between its last look and what it was about to publish."""
     with Consumer(log, group_id="g") as one:
         one.subscribe("t")
-        membership = one._assignment.membership  # type: ignore[attr-defined]
+        membership = membership_of(one)
         membership.id = "0" * 32
         before = read_group(log.manager.part(GroupAdmin).directory("g"))
-        assert membership.reconcile(frozenset()).members.keys() == before.members.keys()
+        found = membership.reconcile(frozenset())
+        assert found is not None
+        assert found.members.keys() == before.members.keys()
         membership.remember_starts({place(0): 5}, 0.1)
         membership.want(frozenset({"u"}), appeared=True)
         assert read_group(log.manager.part(GroupAdmin).directory("g")) == before
@@ -270,7 +272,7 @@ def test_who_begins_with_partitions_reads_the_others_on_meanwhile(log: Log, monk
     reconcile = Membership.reconcile
 
     def then_stop(*arguments: object) -> object:
-        group = reconcile(*arguments)  # type: ignore[arg-type]
+        group = reconcile(*arguments)
         monkeypatch.setattr(GroupLock, "holding", refused)
         return group
 
@@ -470,7 +472,7 @@ def test_any_number_of_seconds_is_a_time_to_close_in(log: Log, timeout: float) -
 
 def test_what_is_no_time_is_refused(log: Log) -> None:
     with member(log) as one:
-        for call in (lambda: one.close("1"), lambda: one.commit(timeout="1")):  # type: ignore[arg-type]
+        for call in (lambda: one.close("1"), lambda: one.commit(timeout="1")):
             with pytest.raises(ConfigError, match="timeout must be a number of seconds, or None, not '1'"):
                 call()
         one.poll(0)

@@ -25,7 +25,7 @@ from pylog.group.admin import GroupAdmin
 from pylog.testing import consume_all
 from pylog.transaction.offsets import TransactionOffsets
 from pylog.transaction.owner import TransactionOwner
-from tests.group.consumers import fill, member, place, settle
+from tests.group.consumers import fill, member, membership_of, place, settle
 
 
 @pytest.fixture
@@ -158,14 +158,14 @@ def test_a_member_that_has_left_commits_nothing(out: Log) -> None:
         with member(out, group_instance_id="i"), pytest.raises(InstanceFenced):
             work(producer, {place(0): 3}, static.group_metadata())
         static._assignment._drop(list(static.assignment()))  # type: ignore[attr-defined]
-        static._assignment.membership._drop()  # type: ignore[attr-defined]
+        membership_of(static)._drop()
     assert (values(out), committed_by(out)) == ([], {})
 
 
 def test_a_subscribed_consumer_that_has_lost_its_membership_is_not_taken_for_one_without_members(out: Log) -> None:
     """As in a forked child whose parent has ended: its positions are the parent's."""
     one = member(out)
-    one._assignment.membership.leave()  # type: ignore[attr-defined]
+    membership_of(one).leave()
     with transactional(out) as producer, pytest.raises(CommitFailed, match="not a member"):
         work(producer, {place(0): 3}, one.group_metadata())
     one.unsubscribe()
@@ -242,7 +242,7 @@ def test_an_expelled_member_does_not_commit_what_its_successor_reads_again(
         """Any moment of the commit is the worst one: the successor tries to take over before each
         append and each sync."""
         if not starts and one.group_metadata().member_id in read_members(out):
-            membership = other._assignment.membership  # type: ignore[attr-defined]
+            membership = membership_of(other)
             try:
                 membership._files.holding(
                     lambda state: membership._publish_without(state, {one.group_metadata().member_id}), 0.01
@@ -289,7 +289,7 @@ def test_a_member_that_was_expelled_before_the_check_does_not_commit(out: Log, m
     waited: list[bool] = []
 
     def late(offsets: TransactionOffsets, decide: Callable[[], object]) -> None:
-        membership = other._assignment.membership  # type: ignore[attr-defined]
+        membership = membership_of(other)
         membership._files.holding(lambda state: membership._publish_without(state, {one.group_metadata().member_id}))
         other._assignment.refresh()
         waited.append(mine not in other.assignment())

@@ -31,8 +31,8 @@ def main() -> int:
     if not chosen:
         parser.error("no mutant of such a name; --all tries every one")
     verdicts = [*stale(chosen)]
-    for verdict in verdicts:
-        show(*verdict, as_json=options.json)
+    for name, verdict in verdicts:
+        show(name, verdict, as_json=options.json)
     good = [mutant for mutant in chosen if mutant.name not in {name for name, _ in verdicts}]
     for trial, verdict in try_all((*controls(good), *map(trial_of, good)), options.jobs):
         verdicts.append((trial.name, verdict))

@@ -63,7 +63,7 @@ class Contexts:
         self._measuring.switch_context(item.nodeid)
         started = time.monotonic()
         try:
-            return (yield)  # type: ignore[return-value]
+            return (yield)
         finally:
             self.seconds[item.nodeid] = time.monotonic() - started
             self._measuring.switch_context("")

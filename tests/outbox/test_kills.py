@@ -115,7 +115,7 @@ class Receiver:
         database = Database(connection)
         options = {"group_id": "g"} if choice.random() < 0.5 else {}
         with Log(self.path, filesystem=Faulty(steps.happens)) as log:
-            consumer = Consumer(log, auto_offset_reset="earliest", max_poll_records=choice.randrange(1, 9), **options)  # type: ignore[arg-type]
+            consumer = Consumer(log, auto_offset_reset="earliest", max_poll_records=choice.randrange(1, 9), **options)
             offsets = consumer.offsets_in(connection, name="inbox")
             consumer.subscribe(["t0", "t1"])
             for _ in range(3):

@@ -26,8 +26,9 @@ from pylog.errors import (
     SerializationError,
     TopicNotFound,
 )
+from pylog.group.position import POSITION
 from pylog.outbox import TABLE, Outbox, relay
-from pylog.outbox.relay import POSITION, _Relay
+from pylog.outbox.relay import _Relay
 from pylog.outbox.table import OutboxTable
 from pylog.producer import Producer
 from tests.engines.postgres import serving

@@ -36,6 +36,7 @@ from pylog.partition import Cursor, Partition
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.verify import verify_partition
+from pylog.partition.write.durability import Durability
 from pylog.partition.write.writer import PartitionWriter
 from pylog.storage import FileSystem, OsFileSystem
 from pylog.testing.manual_clock import ManualClock
@@ -95,6 +96,13 @@ def partition_in(directory: PartitionDirectory, *, topic_id: str = "id", read_on
             why_read_only=why,
         )
     )
+
+
+def durability_of(partition: Partition) -> Durability:
+    """What syncs the partition. It must have been written."""
+    writing = partition.log._writing
+    assert writing
+    return writing.durability
 
 
 def topic_of(log: Log, name: str, **options: Any) -> Partition:

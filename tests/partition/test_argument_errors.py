@@ -4,6 +4,7 @@ something."""
 from __future__ import annotations
 
 from functools import partial
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_the_checksum_is_found_the_ordinary_way_too(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(checksum, "find_spec", lambda name: None)
     assert checksum._extension().crc32c(b"123456789") == 0xE3069283
     monkeypatch.undo()
-    monkeypatch.setattr(checksum.PathFinder, "find_spec", lambda name, path: None)
+    monkeypatch.setattr(PathFinder, "find_spec", lambda name, path: None)
     assert checksum._extension().crc32c(b"123456789") == 0xE3069283
 
 
@@ -312,7 +313,7 @@ def test_a_segment_distrusted_before_the_slots_were_lost_is_copied_by_recovery(d
 def test_a_marker_that_compaction_has_emptied_ends_nothing() -> None:
     header = read_header(marker(7, 0, commit=True))._replace(count=0)
     states = ProducerStates()
-    assert snapshots.fold(states, header, 0, None) is None  # type: ignore[arg-type]  # nothing is read
+    assert snapshots.fold(states, header, 0, None) is None  # nothing is read
     assert states.entries == {}
 
 

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -155,7 +155,7 @@ twice_more = [
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(step, min_size=5, max_size=40))
-def test_exactly_what_the_rules_name_stays(steps: list[tuple[object, ...]]) -> None:
+def test_exactly_what_the_rules_name_stays(steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as root:
         directory, clock, model = Path(root) / "t-0", ManualClock(START_MS), Model()
         partition = open_partition(directory, clock=clock, segment_bytes=1 << 14, index_interval_bytes=100)

@@ -18,10 +18,11 @@ from pylog.codec.records import RecordEncoder
 from pylog.errors import StorageError
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
-from pylog.partition.cleaner_checkpoint import CleanerCheckpoint, read_cleaned
+from pylog.partition.cleaner_checkpoint import CleanerCheckpoint, read_cleaned, write_cleaned
 from pylog.partition.compact import engine
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions
+from pylog.partition.directory import PartitionDirectory
 from pylog.testing.manual_clock import ManualClock
 from tests.partition.logs import START_MS, append_encoded, open_partition
 
@@ -85,13 +86,13 @@ def test_what_was_done_before_an_error_is_not_done_again(tmp_path: Path, monkeyp
         for number in range(30):
             append(partition, range(number, number + 1))
     closed(partition)
-    options, ends, write = CompactionOptions(memory_bytes=ENTRY_BYTES * 10), list[int](), engine.write_cleaned
+    options, ends = CompactionOptions(memory_bytes=ENTRY_BYTES * 10), list[int]()
 
-    def write_three(directory: object, cleaned: CleanerCheckpoint) -> None:
+    def write_three(directory: PartitionDirectory, cleaned: CleanerCheckpoint) -> None:
         if len(ends) == 3:
             raise StorageError("no more")
         ends.append(cleaned.first_dirty)
-        write(directory, cleaned)  # type: ignore[arg-type]
+        write_cleaned(directory, cleaned)
 
     monkeypatch.setattr(engine, "write_cleaned", write_three)
     with pytest.raises(StorageError, match="no more"):

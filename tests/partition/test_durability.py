@@ -7,7 +7,7 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from tests.partition.logs import (
     append_encoded,
     assert_indexes_follow_from_the_log,
     batch,
+    durability_of,
     everything,
     file_of,
     log_file,
@@ -257,13 +258,13 @@ def test_a_closed_segment_that_another_process_could_not_sync_is_copied_and_not_
         first.append(one("b"), acks="all")  # neither the file nor its copy
     published, copies = second.log.writable().publish_durable, []
 
-    def publish(*arguments: Any) -> bool:
+    def publish(end_offset: int, synced: Collection[int], timeout_ms: int) -> bool:
         copies.append(os.stat(log_file(directory)).st_ino)
         if len(copies) == 1:  # another process could not sync the copy either
             first.log.writable().failed_syncs.mark(0)
-        return published(*arguments)
+        return published(end_offset, synced, timeout_ms)
 
-    second.log.writable().publish_durable = publish  # type: ignore[method-assign]
+    second.log.writable().publish_durable = publish
     second.append(one("c"), acks="all")
     assert suspect not in syncs_per_file(filesystem)
     assert len({suspect, *copies}) == 3
@@ -301,14 +302,14 @@ def test_a_sync_that_another_process_saw_fail_before_it_was_published_is_made_ag
     suspect = inode_of(log_file(directory))
     published, late = second.log.writable().publish_durable, []
 
-    def publish(*arguments: Any) -> bool:
+    def publish(end_offset: int, synced: Collection[int], timeout_ms: int) -> bool:
         if not late:
             late.append(1)
             with pytest.raises(OutcomeUnknown):
                 first.log.sync(second.latest_offset)
-        return published(*arguments)
+        return published(end_offset, synced, timeout_ms)
 
-    second.log.writable().publish_durable = publish  # type: ignore[method-assign]
+    second.log.writable().publish_durable = publish
     second.append(one("c"), acks="all")
     assert late
     assert os.stat(log_file(directory)).st_ino != suspect
@@ -328,11 +329,11 @@ def test_a_writer_killed_in_a_rewrite_leaves_no_sync_of_the_old_file_that_counts
             raise io_error(path)
         if operation == "replace" and path.endswith(".log"):
             # opens the old file, under the new version
-            second.log._writing.durability._sync_active(second.log.writable().published())
+            durability_of(second)._sync_active(second.log.writable().published())
         if operation == "replaced" and path.endswith(".log"):
             raise Killed
 
-    second.log.writable().rewrite_segment = lambda *_: None  # type: ignore[method-assign]  # the lock is the dying one's
+    second.log.writable().rewrite_segment = lambda *_: None  # the lock is the dying one's
     dying.hook = hook
     with pytest.raises(Killed):
         first.append(one("b"), acks="all")
@@ -351,9 +352,9 @@ def test_who_opens_the_old_file_in_the_midst_of_a_rewrite_is_told_when_the_new_o
         if operation == "sync" and path.endswith(".log"):
             raise io_error(path)
         if operation == "replace" and path.endswith(".log"):
-            second.log.writable().rewrite_segment = lambda *_: None  # type: ignore[method-assign]  # first has the lock
+            second.log.writable().rewrite_segment = lambda *_: None  # first has the lock
             # opens the old file, under the new version
-            second.log._writing.durability._sync_active(second.log.writable().published())
+            durability_of(second)._sync_active(second.log.writable().published())
             del second.log.writable().rewrite_segment
 
     failing.hook = hook
@@ -665,11 +666,11 @@ def test_a_side_file_that_cannot_be_opened_now_is_no_failed_sync(tmp_path: Path,
             raise StorageError(f"cannot open {path!r}: Too many open files", path=path, errno=errno.EMFILE)
         return opened(path, create=create)
 
-    filesystem.open_appendable = refuse  # type: ignore[method-assign]
+    filesystem.open_appendable = refuse
     with pytest.raises(OutcomeUnknown, match="Too many open files"):
         partition.log.sync(2)
     assert not list(directory.glob("*.unsynced"))
-    filesystem.open_appendable = opened  # type: ignore[method-assign]
+    filesystem.open_appendable = opened
     partition.log.sync(2)
     assert log_file(directory).stat().st_ino == before
 

@@ -35,7 +35,7 @@ def test_two_threads_that_change_it_first_have_one_writer(tmp_path: Path, monkey
             monkeypatch.undo()
             call_in_thread(lambda: partition.append(one("first"), acks=1))
             writers.append(partition.log.writable())
-            return Durability(*arguments)  # type: ignore[arg-type]
+            return Durability(*arguments)
 
         monkeypatch.setattr(partition_log, "Durability", overtaken)
         assert partition.append(one("second"), acks="all").base_offset == 1
@@ -47,7 +47,7 @@ def test_a_close_during_the_first_change_is_not_missed(tmp_path: Path, monkeypat
 
         def overtaken(*arguments: object) -> Durability:
             call_in_thread(partition.close)
-            return Durability(*arguments)  # type: ignore[arg-type]
+            return Durability(*arguments)
 
         monkeypatch.setattr(partition_log, "Durability", overtaken)
         for _ in range(2):

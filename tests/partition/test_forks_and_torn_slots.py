@@ -30,6 +30,7 @@ from tests.partition.logs import (
     append_encoded,
     batch,
     cut,
+    durability_of,
     everything,
     file_of,
     flip,
@@ -320,11 +321,11 @@ def test_an_interrupt_in_the_midst_of_an_append_leaves_what_a_kill_would_leave(d
 def test_a_sync_that_is_interrupted_by_its_own_thread_is_refused_and_closing_is_harmless(tmp_path: Path) -> None:
     partition = open_partition(tmp_path / "t-0")
     partition.append(one("a"), acks=1)
-    with in_turn(partition.log._writing.durability.turn):
+    with in_turn(durability_of(partition).turn):
         assert partition.log.is_syncing_here()
         with pytest.raises(OutcomeUnknown, match="signal handler"):
             partition.log.sync(1)
-        partition.log._writing.durability.close()
+        durability_of(partition).close()
     partition.log.sync(1)
     assert partition.durable_offset == 1
 

@@ -17,7 +17,7 @@ import pytest
 from pylog.errors import NotAppended, OutcomeUnknown
 from pylog.partition import Partition
 from pylog.partition.write.log_end import LogEnd
-from tests.partition.logs import batch, everything, in_turn, one, open_partition
+from tests.partition.logs import batch, durability_of, everything, in_turn, one, open_partition
 
 ROUNDS = int(os.environ.get("PYLOG_TEST_INTERRUPTS", "100"))
 
@@ -106,7 +106,7 @@ def test_a_signal_handler_that_appends_to_the_partition_it_interrupted_is_refuse
     partition = open_partition(tmp_path / "t-0")
     with pytest.raises(NotAppended, match="signal handler"):
         partition.log.writable()._lock.holding(1000, lambda _: partition.append(one("inside"), acks=1))
-    with in_turn(partition.log._writing.durability.turn), pytest.raises(OutcomeUnknown, match="signal handler"):
+    with in_turn(durability_of(partition).turn), pytest.raises(OutcomeUnknown, match="signal handler"):
         partition.append(one("synced inside"), acks="all")
     partition.append(one("after"), acks="all")
     assert [value for _, value in everything(partition)] == [b"synced inside", b"after"]

@@ -11,6 +11,7 @@ import pytest
 
 from pylog.partition import Partition
 from pylog.partition.read import reader
+from pylog.partition.read.cursor import Cursor
 from pylog.partition.read.visibility import READ_UNCOMMITTED, WRITTEN
 from pylog.storage import ReadableFile
 from tests.partition.logs import one, open_partition
@@ -59,7 +60,7 @@ def test_the_segment_used_longest_ago_is_closed_first(tmp_path: Path, monkeypatc
 def test_reading_through_a_log_keeps_few_files_open(tmp_path: Path, open_files: Callable[[], list[str]]) -> None:
     partition, filesystem = of_many_segments(tmp_path / "t-0")
     before, most = len(open_files()), 0
-    cursor, read = reader.Cursor(0), 0
+    cursor, read = Cursor(0), 0
     while read < SEGMENTS:
         fetched = partition.log.fetch(cursor, max_bytes=1, isolation_level=READ_UNCOMMITTED, visibility=WRITTEN)
         cursor, read = fetched.cursor, read + len(fetched.batches)

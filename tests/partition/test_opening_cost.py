@@ -22,7 +22,7 @@ def headers_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counted(*where: object) -> BatchHeader:
         read.append(1)
-        return read_header(*where)  # type: ignore[arg-type]
+        return read_header(*where)
 
     for module in ("scan", "reader", "time_lookup"):
         monkeypatch.setattr(f"pylog.segment.{module}.read_header", counted, raising=False)

@@ -14,7 +14,7 @@ from pylog.partition.producers import state as producer_state
 from pylog.partition.producers.snapshots import PRODUCER_EXPIRATION_MS
 from pylog.partition.verify import verify_partition
 from pylog.storage import OsFileSystem
-from tests.partition.logs import START_MS, TP, batch, open_partition
+from tests.partition.logs import START_MS, TP, OwnPartition, batch, open_partition
 
 OLD_MS = START_MS - PRODUCER_EXPIRATION_MS - 1
 
@@ -25,7 +25,7 @@ def send_old(partition: Partition, sequence: int) -> bool:
     return partition.log.append_batch(made).duplicate
 
 
-def reopened(partition: Partition, directory: Path) -> Partition:
+def reopened(partition: Partition, directory: Path) -> OwnPartition:
     partition.log.close()
     return open_partition(directory)
 

@@ -61,7 +61,7 @@ def test_a_reader_leaves_a_file_that_a_copy_has_replaced_unpublished(
 
         def then_fail(files: SegmentFiles, *given: object) -> None:
             assert offsets(reader, 0) == [0]
-            replace_log(files, *given)  # type: ignore[arg-type]
+            replace_log(files, *given)
             raise StorageError("cannot sync the directory", path=files.directory)
 
         monkeypatch.setattr(SegmentFiles, "replace_log", then_fail)

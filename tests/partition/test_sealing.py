@@ -33,7 +33,7 @@ class Counting(SealBuilder):
 
     def add(self, *arguments: object) -> None:
         Counting.batches += 1
-        super().add(*arguments)  # type: ignore[arg-type]
+        super().add(*arguments)
 
 
 def filled(directory: Path) -> Partition:
@@ -279,7 +279,7 @@ def test_a_signal_handler_that_appends_while_a_seal_is_made_is_no_harm(
 
     class Interrupted(SealBuilder):
         def add(self, *arguments: object) -> None:
-            super().add(*arguments)  # type: ignore[arg-type]
+            super().add(*arguments)
             inside.append(partition.append(one("from the handler"), acks=1).base_offset)
 
     monkeypatch.setattr(sealing, "SealBuilder", Interrupted)

@@ -6,12 +6,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pylog.errors import CorruptSegment, ForkedHandle, NotAppended, StorageFull
 from pylog.model import ProducerRecord
 from pylog.partition import Partition
+from pylog.partition.compact import engine
+from pylog.partition.compact.batches import Cleaned, clean
 from pylog.partition.compact.engine import compact
 from pylog.partition.verify import verify_partition
 from pylog.segment import SealBuilder
@@ -102,7 +105,7 @@ class Forking(OsFileSystem):
 
     is_child = False
 
-    def process_id(self) -> int:  # type: ignore[override]
+    def process_id(self) -> int:
         return super().process_id() + self.is_child
 
 
@@ -112,13 +115,10 @@ def test_a_child_of_a_signal_handler_does_not_go_on_with_its_parents_compaction(
     filesystem = Forking()
     partition = three_segments(directory, filesystem)
     filesystem_class = type(filesystem)
-    from pylog.partition.compact import engine
 
-    clean = engine.clean
-
-    def forked(*arguments: object) -> object:
+    def forked(*arguments: Any) -> Cleaned:
         filesystem_class.is_child = True
-        return clean(*arguments)  # type: ignore[arg-type]
+        return clean(*arguments)
 
     monkeypatch.setattr(engine, "clean", forked)
     monkeypatch.setattr(filesystem_class, "is_child", False)

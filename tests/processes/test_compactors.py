@@ -70,7 +70,7 @@ def test_a_compaction_is_stopped_at_its_steps_and_others_go_on(
     for history, at in histories(tmpfs_dir, seed):
         child = forked(
             lambda root=history.root, at=at: compact_with(root, at, lambda: os.kill(os.getpid(), signal.SIGSTOP))
-        )  # type: ignore[misc]
+        )
         _, status = os.waitpid(child[0], os.WUNTRACED)
         if not os.WIFSTOPPED(status):
             os.close(child[1])
@@ -172,7 +172,7 @@ def test_a_living_child_keeps_no_compaction_of_its_dead_parent_locked(tmpfs_dir:
             os.read(waits, 1)
             os._exit(0)
 
-        child = forked(lambda root=history.root, at=at, act=fork_and_die: compact_with(root, at, act))  # type: ignore[misc]
+        child = forked(lambda root=history.root, at=at, act=fork_and_die: compact_with(root, at, act))
         os.close(waits)
         os.close(is_running)
         _, status = os.waitpid(child[0], 0)

@@ -236,7 +236,8 @@ def test_a_fork_goes_on_with_what_its_parent_had_open(name: str, way: Callable[.
 
 
 def by_context(method: str, *arguments: Any) -> None:
-    process = multiprocessing.get_context(method).Process(target=use_anew, args=arguments)
+    context: Any = multiprocessing.get_context(method)
+    process = context.Process(target=use_anew, args=arguments)
     process.start()
     process.join(60)
     assert process.exitcode == 0

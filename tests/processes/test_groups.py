@@ -138,7 +138,7 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_parents_membership_a
     def parent() -> None:
         with Log(log.path) as own:
             member(own)
-            child = in_child(lambda: bool(os.read(read, 1)) and None)  # type: ignore[func-returns-value]
+            child = in_child(lambda: bool(os.read(read, 1)) and None)
             os.write(write, b"")
             assert child
             os.kill(os.getpid(), signal.SIGKILL)

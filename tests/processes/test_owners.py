@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from pylog.cli.main import main
 from pylog.consumer import Consumer
 from pylog.errors import StorageError
 from pylog.log import Log
-from pylog.model import ProducerRecord
+from pylog.model import ProducerRecord, TopicPartition
 from pylog.producer import Producer
 from pylog.storage import OsFileSystem, permissions
 from tests.processes.sharing import forked, result_of
@@ -50,7 +51,7 @@ def of_service(passable: Path) -> Path:
     return root
 
 
-def as_user(user: int, group: int, groups: list[int], work: Callable[[], object]) -> object:
+def as_user(user: int, group: int, groups: list[int], work: Callable[[], Any]) -> Any:
     """What ``work`` returns in a child that is this user."""
 
     def become_and_work() -> object:
@@ -101,7 +102,7 @@ def use_everything(root: Path) -> int:
             consumer.subscribe("t")
             assert consumer.poll(0)
             consumer.commit()
-        log.delete_records(("t", 0), 1)
+        log.delete_records(TopicPartition("t", 0), 1)
         return partition.latest_offset
 
 

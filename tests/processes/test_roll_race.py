@@ -9,6 +9,7 @@ import pytest
 from pylog import Log, ProducerRecord
 from pylog.errors import CorruptSegment, NotAppended
 from pylog.storage.filesystem import AppendableFile
+from tests.partition.logs import durability_of
 from tests.storage.filesystems import StandIn
 
 
@@ -44,7 +45,7 @@ def test_a_sync_between_publishing_a_new_segment_and_creating_its_file_covers_wh
         log.create_topic("events", segment_bytes=2000)
         partition, neighbour = log.partition("events", 0), other.partition("events", 0)
         neighbour.append([ProducerRecord(bytes(900))], acks=1)
-        waiting = neighbour.log._writing.durability
+        waiting = durability_of(neighbour)
         waiting._writer.publish_durable = lambda *_: True  # its lock is held by the one who rolls
         filesystem.look = lambda: waiting.sync(1)
         for _ in range(3):

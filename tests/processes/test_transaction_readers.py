@@ -158,14 +158,14 @@ def dying_at_publication(status: Status) -> Callable[[Producer], None]:
                 die()
             return original(self, state)
 
-        StateFile.publish = publish  # type: ignore[method-assign]
+        StateFile.publish = publish
         producer.commit_transaction()
 
     return rest
 
 
 def aborting(producer: Producer) -> None:
-    PartitionLog.append_marker = die  # type: ignore[method-assign,assignment]
+    PartitionLog.append_marker = die
     producer.abort_transaction()
 
 
@@ -235,7 +235,7 @@ def test_a_live_owners_decision_shows_before_its_markers(root: Path, look: Calla
         def stop(*_: object, **__: object) -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
 
-        PartitionLog.append_marker = stop  # type: ignore[method-assign,assignment]
+        PartitionLog.append_marker = stop
         producer.commit_transaction()
 
     with owner_of(root, rest) as owner:

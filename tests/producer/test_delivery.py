@@ -189,7 +189,7 @@ def test_a_result_within_a_timeout_or_else_the_record_is_still_under_way() -> No
         delivery = producer.send("t", b"v")
         writer = call_in_thread(producer.flush)
         entered.wait()
-        log.clock.monotonic = iter(range(10**6)).__next__  # type: ignore[method-assign]  # every look is a second later
+        log.clock.monotonic = iter(range(10**6)).__next__  # every look is a second later
         producer._sender._monotonic = log.clock.monotonic
         for call in (delivery.result, delivery.exception):
             with pytest.raises(TimeoutError, match="still under way") as caught:

@@ -124,7 +124,7 @@ def test_linger_0_writes_each_record_before_send_returns_and_needs_no_thread() -
 
 def test_the_thread_writes_what_has_lingered() -> None:
     log = FakeLog()
-    log.clock.monotonic = iter(range(10**9)).__next__  # type: ignore[method-assign]  # every look is a second later
+    log.clock.monotonic = iter(range(10**9)).__next__  # every look is a second later
     written = threading.Event()
     with log.producer(linger_ms=1, on_delivery=lambda delivery: written.set()) as producer:
         delivery = producer.send("t", b"v")

@@ -103,7 +103,7 @@ def test_round_robin_takes_each_partition_in_turn(count: int, seed: int) -> None
 
 @pytest.mark.parametrize("answer", [-1, 3, 1.0, None, "0"])
 def test_an_answer_that_is_no_partition_is_refused_with_both_sides_named(answer: object) -> None:
-    choice = Custom(lambda key, count: answer)  # type: ignore[arg-type, return-value]
+    choice = Custom(lambda key, count: answer)
     with pytest.raises(InvalidPartition, match=r"expected 0 to 2") as caught:
         choice.choose(b"k", 3)
     assert (caught.value.partition, caught.value.partition_count, caught.value.key) == (answer, 3, b"k")

@@ -65,7 +65,7 @@ def test_headers_that_can_be_read_only_once_are_refused() -> None:
     with log.producer() as producer:
         producer.send("t", b"first")
         with pytest.raises(SerializationError, match="headers are zip, expected a sequence"):
-            producer.send("t", b"v", headers=zip(["a"], [b"1"], strict=True))  # type: ignore[arg-type]
+            producer.send("t", b"v", headers=zip(["a"], [b"1"], strict=True))
     assert log.partition("t").values == [b"first"]
 
 

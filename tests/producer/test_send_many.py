@@ -356,7 +356,7 @@ def test_what_is_refused_in_a_spread_is_found_without_sending(seed: int) -> None
     log = FakeLog(partitions=5)
     with log.producer() as producer:
         with pytest.raises(SerializationError):
-            producer.send_many("t", [b"1", 2], keys=[b"a", b"b"])  # type: ignore[list-item]
+            producer.send_many("t", [b"1", 2], keys=[b"a", b"b"])
         assert producer.metrics()["reserved_bytes"] > 0
         producer.flush()
         assert producer.metrics()["records_sent"] == 1

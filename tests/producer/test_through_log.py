@@ -165,7 +165,7 @@ def test_a_producer_that_has_sent_refuses_every_record_from_the_close_of_its_log
     clock.advance(1.0)  # a producer of an open log would look at the topics again
     for send in (producer.send, producer.send_many) * 2:
         with pytest.raises(Closed, match=rf"^the log '{log.path}' has been closed; open a new one, and a new producer"):
-            send("t", b"late" if send == producer.send else [b"late"])  # type: ignore[operator]
+            send("t", b"late" if send == producer.send else [b"late"])
     producer.close()
     with pytest.raises(Closed, match="the log"):
         producer.send("t", b"later still")

@@ -62,8 +62,8 @@ def contents(log: Log) -> Contents:
     if "g" in log.groups():
         positions = log.describe_group("g").partitions
         found["g"] = {str(name): progress.committed for name, progress in positions.items()}
-        for name, progress in positions.items():
-            end = log.partition(*name).latest_offset
+        for place, progress in positions.items():
+            end = log.partition(*place).latest_offset
             assert progress.committed is None or progress.committed.offset <= end
     return found
 

@@ -71,7 +71,7 @@ class CleanerExploration(Exploration):
 
     def __init__(self, start: Start, seed: int, is_over: Callable[[], bool] = bool) -> None:
         def programs(_machine: Machine, race: Any) -> list[tuple[Process, Work]]:
-            return race.programs  # type: ignore[no-any-return]
+            return race.programs
 
         programs.__name__ = start.__name__
         super().__init__(programs, seed, is_over)
@@ -167,7 +167,7 @@ def read(log: Log, start: int | None = None, isolation_level: str = "read_commit
 def _staged(seed: int) -> Machine:
     machine = Machine(seed)
     with machine.process().open_log(ROOT) as log:
-        log.create_topic(TOPIC, partitions=2, **CONFIG)  # type: ignore[arg-type]
+        log.create_topic(TOPIC, partitions=2, **CONFIG)
         partition = log.partition(TOPIC, 0)
 
         def plain(key: bytes, value: bytes | None) -> None:
@@ -390,7 +390,7 @@ def _race(
         process = machine.process()
         log = process.open_log(ROOT)
         read(log)
-        working.append(told(process, lambda program=program, log=log: program(log, history)))  # type: ignore[misc]
+        working.append(told(process, lambda program=program, log=log: program(log, history)))
     if transaction is not None:
         process = machine.process()
         working.append(told(process, _transaction(process.open_log(ROOT), history, commits=transaction)))
@@ -621,7 +621,7 @@ def main() -> int:
     for name in options.names or STARTS:
         begin_s, cpu_s = time.monotonic(), time.process_time()
         end_s = begin_s + options.seconds
-        for done in in_parts(STARTS[name], options.seed, lambda end_s=end_s: time.monotonic() >= end_s):  # type: ignore[misc]
+        for done in in_parts(STARTS[name], options.seed, lambda end_s=end_s: time.monotonic() >= end_s):
             print(
                 f"{time.strftime('%H:%M:%S')} {name}: {done.finished}/{done.parts} parts, {done.found.crashes:,} schedules, "
                 f"{done.found.images:,} different ends, {len(done.found.problems)} problems, "

@@ -85,16 +85,16 @@ def check(machine: Machine, original: Records) -> None:
     their offsets."""
     with machine.process().open_log(ROOT, read_only=True) as log:
         _check_records(committed(log), original)
-        assert not (found := log.verify().problems), found
+        assert not (problems := log.verify().problems), problems
     with machine.process().open_log(ROOT) as log:
         partition = log.partition(TOPIC, 0)
         end = partition.append([ProducerRecord(b"more", key=b"k9", timestamp_ms=1000)], acks="all").base_offset
         grown = {**original, end: (b"k9", b"more")}
         _check_records(committed(log), grown)
-        assert not (found := log.verify().problems), found
+        assert not (problems := log.verify().problems), problems
         compact_in(log)
         _check_records(committed(log), grown)
-        assert not (found := log.verify().problems), found
+        assert not (problems := log.verify().problems), problems
         names = partition.log.directory.names()
         assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))], names
         assert len(committed(log)) <= 8, committed(log)
@@ -115,7 +115,7 @@ def check_maintained(machine: Machine, original: Records, times: dict[int, int])
         names = log.partition(TOPIC, 0).log.directory.names()
         assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))], names
         _check_records(committed(log), original)
-        assert not (found := log.verify().problems), found
+        assert not (problems := log.verify().problems), problems
         left = append_times(log)
         assert left == {end: times[end] for end in left}, (left, times)
 

@@ -73,8 +73,8 @@ def _goes_on(actor: Actor) -> list[str]:
         actor.append(name, acks="all")
         actor.roll(name)
         actor.append(name, 2)
-    for group, name in ledger.groups:
-        _reads_to_the_end(actor, group, name)
+    for name, topic_name in ledger.groups:
+        _reads_to_the_end(actor, name, topic_name)
     found = ledger.problems(actor.log, power_lost=False)
     found += [f"later, verify: {problem}" for problem in actor.log.verify().problems]
     actor.close()

@@ -11,6 +11,7 @@ from pylog import Consumer, Log, Producer, ProducerRecord, Record, TopicPartitio
 from pylog.errors import CommitFailed
 from pylog.group.admin import GroupAdmin
 from pylog.testing.machine import Machine, Process, RandomWalk, Schedule, Step, Strategy, all_schedules
+from tests.group.consumers import membership_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.one_in(8)]
 
@@ -67,7 +68,7 @@ def run(strategy: Strategy) -> str:
     starts: list[int] = []
 
     def expels() -> None:
-        membership = second._assignment.membership  # type: ignore[attr-defined]
+        membership = membership_of(second)
         membership._files.holding(lambda state: membership._publish_without(state, {victim}))
         while T0 not in second.assignment():
             second._assignment.refresh()

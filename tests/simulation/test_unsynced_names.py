@@ -165,6 +165,6 @@ def test_a_topic_created_anew_while_another_looks_at_it_is_durable_when_that_ret
         kill_before_it_is_durable(machine, lambda: third.create_topic("t"))
         return described(name)
 
-    second.manager.describe_topic = after_a_third  # type: ignore[method-assign]
+    second.manager.describe_topic = after_a_third
     topic = second.create_topic("t", if_not_exists=True)
     assert open_log(all_lost(machine)).describe_topic("t") == topic

@@ -14,7 +14,7 @@ from pylog import Consumer, Log, ProducerRecord, TopicPartition
 from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import PylogError
 from pylog.group.admin import GroupAdmin
-from pylog.partition.read.reader import Cursor
+from pylog.partition.read.cursor import Cursor
 from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN
 from pylog.segment.naming import UNSYNCED
 from pylog.testing.machine import Image, Machine

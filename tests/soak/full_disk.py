@@ -61,8 +61,8 @@ def fill_in_a_tmpfs(place: Path, *, size: str, cycles: int, seconds: float) -> F
     done = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT)
     if done.returncode:
         raise RuntimeError(done.stderr[-4000:])
-    *numbers, resumed, verdict = done.stdout.split("\n", 5)
-    return Filled(*map(int, numbers), float(resumed), verdict)
+    cycled, acknowledged, refused, anomalies, resumed, verdict = done.stdout.split("\n", 5)
+    return Filled(int(cycled), int(acknowledged), int(refused), int(anomalies), float(resumed), verdict)
 
 
 class Filler:
@@ -76,7 +76,7 @@ class Filler:
         self.number = self.acknowledged = self.refused = 0
 
     def tell(self, type: str, f: str, **fields: object) -> None:
-        self.history.append(Operation(1, type, f, time.monotonic(), **fields))  # type: ignore[arg-type]
+        self.history.append(Operation(1, type, f, time.monotonic(), **fields))
 
     def fill(self, step_bytes: int) -> None:
         with open(self.ballast, "wb", buffering=0) as file, suppress(OSError):

@@ -173,7 +173,7 @@ def _tell_of_maintenance(maintained_s: ctypes.c_double, teller: Teller) -> None:
         teller.figures["maintenances"] += 1
         return report
 
-    Cleaner.maintain = told  # type: ignore[method-assign]
+    Cleaner.maintain = told
 
 
 class Teller:

@@ -37,7 +37,7 @@ from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import DeliveryTimeout, ProducerFenced
 from pylog.group.admin import GroupAdmin
 from pylog.group.offset_records import partition_of_group
-from pylog.partition.read.reader import Cursor
+from pylog.partition.read.cursor import Cursor
 from pylog.partition.read.undecided import Outcome
 from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN
 from pylog.testing.checker import check
@@ -477,8 +477,14 @@ class Controller:
             os.kill(process.pid, signal.SIGKILL)
             os.waitpid(process.pid, 0)
             self.ended(process)
-        for end in (self.history, self.ear, self.mouth, *self.observers.values()):
-            end.close()
+        closes = [
+            self.history.close,
+            self.ear.close,
+            self.mouth.close,
+            *(each.close for each in self.observers.values()),
+        ]
+        for close in closes:
+            close()
 
     def check(self) -> None:
         """Output equals input exactly, for every reader; no transaction stays open."""

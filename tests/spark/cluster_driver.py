@@ -124,9 +124,10 @@ def main(master: str, settings: str) -> None:
     spark = SparkSession.builder.master(master).config(map=SETTINGS | json.loads(settings)).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     print(json.dumps("started"), flush=True)
+    calls: dict[str, Callable[..., object]] = {"read": read, "read_in_java": read_in_java, "write": write, "copy": copy}
     for line in sys.stdin:
         name, given = json.loads(line)
-        answer = {"read": read, "read_in_java": read_in_java, "write": write, "copy": copy}[name](spark, **given)
+        answer = calls[name](spark, **given)
         print(json.dumps(answer), flush=True)
     spark.stop()
 

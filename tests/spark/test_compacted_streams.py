@@ -248,7 +248,7 @@ def test_a_task_goes_on_however_often_segments_are_replaced(
                 patch.setattr(PartitionReader, "fetch", fetch)
                 append(log, start, start + KEYS)
                 compacted(log)
-        return fetch(self, cursor, **{**how, "max_bytes": 1})  # type: ignore[arg-type]
+        return fetch(self, cursor, **{**how, "max_bytes": 1})
 
     with Log(tmp_log_dir) as log:
         log.create_topic("t", segment_bytes=4096, index_interval_bytes=128)

@@ -160,7 +160,7 @@ def test_reading_on_may_begin_before_the_first_offset_that_is_there(tmp_log_dir:
         log.create_topic("orders")
         for _ in range(4):
             log.partition("orders", 0).append([ProducerRecord(b"x")] * 3, acks=1)
-        log.delete_records(("orders", 0), 4)  # type: ignore[arg-type]
+        log.delete_records(("orders", 0), 4)
     first = batches_of(tmp_log_dir)[0]
     flip(first.path, first.position + 70)
     flip(first.path, first.position + 10)
@@ -232,7 +232,7 @@ def test_loss_is_no_damage(tmp_log_dir: Path) -> None:
     with Log(tmp_log_dir) as log:
         log.create_topic("orders")
         log.partition("orders", 0).append([ProducerRecord(b"x")] * 9, acks=1)
-        log.delete_records(("orders", 0), 4)  # type: ignore[arg-type]
+        log.delete_records(("orders", 0), 4)
     with pytest.raises(OffsetOutOfRange):
         read(tmp_log_dir, **SKIP, startingOffsets={"orders": {"0": 2}})
     assert offsets(read(tmp_log_dir, **SKIP)) == [*range(4, 9)]

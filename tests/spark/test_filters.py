@@ -264,7 +264,7 @@ def test_offsets_that_are_gone_are_no_loss_unless_the_options_ask_for_them(tmp_l
         log.create_topic("a", partitions=2)
         for number in range(20):
             log.partition("a", number % 2).append([ProducerRecord(b"x")], acks=1)
-        log.delete_records(("a", 0), 5)  # type: ignore[arg-type]
+        log.delete_records(("a", 0), 5)
     gone: list[Filter] = [LessThan(("offset",), 5), EqualTo(("partition",), 0)]
     assert filtered(tmp_log_dir, gone) == []
     assert [row["offset"] for row in filtered(tmp_log_dir, [LessThan(("offset",), 7), gone[1]])] == [5, 6]

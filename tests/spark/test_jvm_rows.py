@@ -70,7 +70,9 @@ def test_random_logs(java: JavaReader, tmpfs_dir: Path, seed: int) -> None:
 
 
 def random_options(path: Path, chance: Random) -> dict[str, object]:
-    found = chance.choice([{}, {"minPartitions": 9}, {"maxRecordsPerPartition": chance.randrange(1, 90)}])
+    found: dict[str, object] = chance.choice(
+        [{}, {"minPartitions": 9}, {"maxRecordsPerPartition": chance.randrange(1, 90)}]
+    )
     if chance.random() < 0.5 and not path.joinpath(f"{TOPIC}-1").exists():
         found["startingOffsets"] = {TOPIC: {"0": chance.randrange(30)}}
     return {**found, "isolationLevel": chance.choice(LEVELS)}

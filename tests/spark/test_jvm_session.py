@@ -137,7 +137,7 @@ def test_the_jar_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_there_are_no_other_names() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'jars'"):
-        _ = spark.jars
+        _ = spark.jars  # type: ignore[attr-defined]
 
 
 @pytest.mark.one_in(8)

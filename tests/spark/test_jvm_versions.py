@@ -84,7 +84,7 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     there = Path(os.environ.get("PYLOG_TEST_PYSPARKS", "/nowhere"), request.param)
     if not there.is_dir():
         there = tmp_path_factory.mktemp("pyspark")
-        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile", "--target", there]
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile", "--target", str(there)]
         subprocess.run([*command, f"pyspark=={request.param}.*"], check=True)
     return request.param, there
 

@@ -16,7 +16,8 @@ from pyspark.sql.types import StructType
 from pylog import Log, arrow
 from pylog.errors import ConfigError
 from pylog.model import ProducerRecord
-from pylog.spark.data_source import PylogDataSource, arrow_schema, spark_schema
+from pylog.spark.data_source import PylogDataSource
+from pylog.spark.source.schema import arrow_schema, spark_schema
 from tests.arrow.rows import CORNERS, T0, expected, rows, view_of
 from tests.partition.logs import flip, log_file, snapshot_of
 from tests.spark.reading import KAFKA, append_view

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from pylog.errors import ConfigError, OffsetOutOfRange, TopicNotFound
 from pylog.model import TopicPartition
 from pylog.spark import offsets_behind
 from pylog.spark.source import watched_partitions
+from pylog.spark.source.planning import select_partitions
 from pylog.spark.source.stream_offsets import encode
 from pylog.spark.source.watched_partitions import WatchedPartition
 from pylog.storage import OsFileSystem
@@ -89,6 +91,7 @@ def test_offsets_are_those_of_sparks_kafka_source_and_say_which_topics_these_are
         {"orders": {"0": 3, "1": 1}, "$ids": ids},
     ]
     reported = query.reader.reportLatestOffset()
+    assert reported is not None
     assert (reported["orders"], reported["$ids"]) == ({"0": 3, "1": 1}, ids)
 
 
@@ -335,7 +338,7 @@ def test_every_record_comes_once_whatever_happens(tmpfs_dir: Path, data: st.Data
             name = data.draw(st.sampled_from(["maxOffsetsPerTrigger", "maxBytesPerTrigger"]))
             query.restart(available_now=data.draw(st.booleans()), **{name: data.draw(st.integers(1, 100))})
 
-        steps = {
+        steps: dict[str, Callable[[], object]] = {
             "send": send,
             "batch": query.batch,
             "plan": query.plan,  # and a crash, or an attempt that failed
@@ -543,8 +546,9 @@ def test_only_what_is_new_is_looked_for(log: Log, monkeypatch: pytest.MonkeyPatc
         "WatchedPartition",
         lambda *given, **how: made.append(how) or WatchedPartition(*given, **how),
     )
-    select = watched_partitions.select_partitions
-    monkeypatch.setattr(watched_partitions, "select_partitions", lambda *given: listed.append(1) or select(*given))
+    monkeypatch.setattr(
+        watched_partitions, "select_partitions", lambda *given: listed.append(1) or select_partitions(*given)
+    )
     query = Query(log.path, startingOffsets="earliest")
     for _ in range(3):
         append(log)
@@ -586,9 +590,10 @@ def test_a_query_says_how_far_it_is_behind(log: Log) -> None:
 
 def test_a_querys_progress_has_the_path_and_the_metrics_of_sparks_kafka_source(log: Log) -> None:
     def metrics() -> tuple[float, ...]:
-        assert query.reader.reportLatestOffset()["$path"] == str(log.path)
-        found = query.reader.reportLatestOffset()["$metrics"]
-        return tuple(found[f"{kind}OffsetsBehindLatest"] for kind in ("min", "max", "avg"))
+        found = query.reader.reportLatestOffset()
+        assert found is not None
+        assert found["$path"] == str(log.path)
+        return tuple(found["$metrics"][f"{kind}OffsetsBehindLatest"] for kind in ("min", "max", "avg"))
 
     append(log, 5)
     query = Query(log.path, startingOffsets="earliest", maxOffsetsPerTrigger=3)

@@ -84,7 +84,7 @@ def test_times_and_offsets_may_be_mixed(log: Log) -> None:
 
 
 def test_times_are_those_of_what_retention_left(log: Log) -> None:
-    log.delete_records(("orders", 0), 12)  # type: ignore[arg-type]
+    log.delete_records(("orders", 0), 12)
     assert by_partition(log, startingTimestamp=FIRST_MS, endingTimestamp=FIRST_MS + 15_000)[0] == [12, 13, 14]
 
 

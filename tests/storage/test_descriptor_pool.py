@@ -24,7 +24,7 @@ import pytest
 
 from pylog import Log, ProducerRecord, TopicPartition
 from pylog.errors import OffsetOutOfRange, StorageError
-from pylog.storage import AppendableFile, OsFileSystem, descriptor_pool, open_safely, os_filesystem, os_lock
+from pylog.storage import AppendableFile, OsFileSystem, descriptor_pool, open_safely, os_filesystem
 from pylog.storage.descriptor_pool import POOL, Identity, identity_of
 from tests.system import names_of_open_files, of_the_system
 
@@ -268,13 +268,13 @@ def test_what_another_thread_closes_while_the_pool_does_so_stays_closed(
     """The pool raised a bare ``OSError``, in a thread that had opened some other file; or the file
     opened again."""
     close_all()
-    item = FS.lock(f"{tmp_path}/f") if kind == "lock" else FS.open_appendable(f"{tmp_path}/f")
+    item: Any = FS.lock(f"{tmp_path}/f") if kind == "lock" else FS.open_appendable(f"{tmp_path}/f")
     item.close_when_idle()
     monkeypatch.setattr(descriptor_pool, "identity_of", partial(IDENTITIES[moment], item.close))
     close_all()
     monkeypatch.undo()
     with pytest.raises(StorageError, match=r"was closed|Bad file descriptor"):
-        item.try_acquire() if isinstance(item, os_lock.OsFileLock) else item.size()
+        item.try_acquire() if kind == "lock" else item.size()
 
 
 def test_a_file_that_another_thread_closes_while_it_is_opened_again_stays_closed(
@@ -327,21 +327,21 @@ def test_what_another_thread_closes_just_before_the_pool_does_so_is_not_counted_
     kind: str, tmp_path: Path
 ) -> None:
     close_all()
-    item = FS.lock(f"{tmp_path}/f") if kind == "lock" else FS.open_appendable(f"{tmp_path}/f")
+    item: Any = FS.lock(f"{tmp_path}/f") if kind == "lock" else FS.open_appendable(f"{tmp_path}/f")
     first = Listed(item.close)  # the pool has read its list by then
     POOL.add(first)
     item.close_when_idle()
-    item.is_used = False  # type: ignore[union-attr]
+    item.is_used = False
     assert not POOL.close_some(2)
     with pytest.raises(StorageError, match=r"was closed|Bad file descriptor"):
-        item.try_acquire() if isinstance(item, os_lock.OsFileLock) else item.size()
+        item.try_acquire() if kind == "lock" else item.size()
 
 
 class ClosedWhenLookedAt(Listed):
     """A file that another thread closes after the pool has seen that it is used."""
 
     @property
-    def is_used(self) -> bool:  # type: ignore[override]
+    def is_used(self) -> bool:
         return True
 
     @is_used.setter

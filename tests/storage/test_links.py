@@ -15,6 +15,7 @@ from pylog.consumer import Consumer
 from pylog.errors import NotAppended, StorageError
 from pylog.log import Log
 from pylog.storage import FileSystem, OsFileSystem, open_safely
+from pylog.storage.descriptors import open_descriptor
 from tests.partition.logs import one, snapshot_of, values
 from tests.system import of_the_system
 
@@ -153,10 +154,8 @@ def test_a_hard_link_that_goes_when_it_was_opened_is_not_written(
     os.link(elsewhere / "f", name)
     put_back.write_bytes(b"ours")
 
-    opens = open_safely.open_descriptor
-
     def opens_before_it_goes(what: str, *arguments: Any, **options: Any) -> Any:
-        descriptor = opens(what, *arguments, **options)
+        descriptor = open_descriptor(what, *arguments, **options)
         if what == name.name:
             monkeypatch.undo()
             if follows == "nothing":

@@ -16,6 +16,8 @@ import pytest
 from pylog.errors import NotAppended, StorageError, StorageFull
 from pylog.storage import OsFileSystem, os_lock, read_whole, write_atomically
 from pylog.storage.descriptor_pool import POOL
+from pylog.storage.descriptors import Descriptor
+from pylog.storage.open_safely import open_or_make
 from pylog.storage.os_errors import translated
 from tests.storage.filesystems import Faulty, Killed, Nth, full, io_error
 from tests.system import of_the_system
@@ -218,11 +220,10 @@ def test_a_forked_child_keeps_no_lock_of_its_parent_alive(tmp_path: Path) -> Non
 def test_a_child_forked_while_a_lock_is_opened_keeps_it_alive_no_more_than_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (is_over, over), children = os.pipe(), []
-    real = os_lock.open_or_make
+    (is_over, over), children = os.pipe(), list[int]()
 
-    def forked_behind(*args: Any) -> int:
-        descriptor = real(*args)
+    def forked_behind(*args: Any) -> Descriptor:
+        descriptor = open_or_make(*args)
         if not children:
             children.append(os.fork())
             if not children[0]:

@@ -127,7 +127,7 @@ def test_without_a_watch_one_has_to_look(
     assert watch_files([*paths, f"{place}/nowhere"], "ext4") is None
     monkeypatch.setattr(os, "eventfd", refuse(errno.EMFILE))
     assert watch_files(paths, "ext4") is None
-    monkeypatch.setattr(os_watch.sys, "platform", "darwin")
+    monkeypatch.setattr(sys, "platform", "darwin")
     assert watch_files(paths, "ext4") is None
     assert open_files() == before
 

@@ -35,7 +35,7 @@ def changer(request: pytest.FixtureRequest, log: Log) -> Iterator[Log]:
 def filled(log: Log, **more: object) -> pylog.tables.WritableTable:
     table = pylog.table(log, "t", changelog=True, **more)  # type: ignore[call-overload]
     table.update((key, b"1") for key in KEYS)
-    return table  # type: ignore[no-any-return]
+    return table
 
 
 @pytest.mark.parametrize(("store", "values"), STORES_AND_VALUES)

@@ -17,6 +17,7 @@ from pylog.errors import CorruptRecord, OffsetOutOfRange
 from pylog.partition.compact import engine
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions
+from pylog.partition.compact.swap import swap_in
 from pylog.tables.memory_store import MemoryStore
 from pylog.testing import ManualClock
 from pylog.testing.machine import Machine, for_every_kill, for_every_power_loss
@@ -143,15 +144,14 @@ def test_so_it_is_if_the_table_read_the_key_while_it_was_compacted(
     log.partition("t", 0).log.roll()
     put(log, (b"a", None))
 
-    def swap_in(*arguments: Any) -> None:
-        monkeypatch.setattr(engine, "swap_in", swapped)
+    def read_before(*arguments: Any) -> None:
+        monkeypatch.setattr(engine, "swap_in", swap_in)
         clock.advance(0.9 * KEPT_MS / 1000)
         with killed_after_the_first_read(log, 0, monkeypatch):
             pylog.table(log, "t", directory=tmp_path / "table")
-        swapped(*arguments)
+        swap_in(*arguments)
 
-    swapped = engine.swap_in
-    monkeypatch.setattr(engine, "swap_in", swap_in)
+    monkeypatch.setattr(engine, "swap_in", read_before)
     compacted(log, clock, 1, seconds=0.2 * KEPT_MS / 1000)
     compacted(log, clock, 1)
     clock.advance(-2 * KEPT_MS / 1000)

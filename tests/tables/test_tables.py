@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 import pylog
-from pylog import Log, Producer, ProducerRecord, TopicPartition
+from pylog import Log, Producer, ProducerRecord, Record, TopicPartition
 from pylog.errors import (
     Closed,
     ConfigError,
@@ -24,6 +25,7 @@ from pylog.errors import (
     TopicNotFound,
     UnsafeDirectory,
 )
+from pylog.tables.store import Position
 from tests.processes.sharing import forked, result_of
 from tests.tables.scans import ROCKS, STORES, STORES_AND_VALUES, options, scan
 
@@ -418,11 +420,11 @@ def test_what_a_few_compressed_bytes_expand_to_goes_to_the_store_in_pieces(
     with pylog.table(topic, "t") as table:
         applied, held = table._store.apply, []
 
-        def apply(number: int, newest: Any, position: Any) -> None:
+        def apply(partition: int, newest: Mapping[bytes, Record], position: Position) -> None:
             held.append(sum(len(record.value or b"") for record in newest.values()))
-            applied(number, newest, position)
+            applied(partition, newest, position)
 
-        table._store.apply = apply  # type: ignore[method-assign]
+        table._store.apply = apply
         table._store.positions.clear()
         table._follower.partitions[0].quiet_token = None
         assert dict(table.items()) == scan(topic)

@@ -99,7 +99,9 @@ def repeated(history: History, random_: random.Random) -> History | None:
     at, name, place = chosen
     last = max(number for number, n, _ in records(history, final=True) if n == name)
     pairs = list(history[last].polled[name])
-    return changed(history, last, "polled", name, [*pairs, [pairs[-1][0] + 1, history[at].polled[name][place][1]]])
+    return changed(
+        history, last, "polled", name, [*pairs, [(pairs[-1][0] or 0) + 1, history[at].polled[name][place][1]]]
+    )
 
 
 def altered(history: History, random_: random.Random) -> History | None:
@@ -208,7 +210,7 @@ def _next_poll(history: History, number: int, name: str) -> int | None:
     """
     process = history[number].process
     positions = [at for op in history if op.f == "delete" for n, at in op.positions.items() if n == name]
-    if history[number].polled[name][-1][0] < max((at or 0 for at in positions), default=0):
+    if (history[number].polled[name][-1][0] or 0) < max((at or 0 for at in positions), default=0):
         return None
     for after in range(number + 1, len(history)):
         operation = history[after]

@@ -389,7 +389,7 @@ def test_a_manual_clock_is_moved_by_whoever_waits() -> None:
     assert (clock.now_ms(), clock.monotonic()) == (5, 0.0)
     clock.advance(1)
     clock.sleep(0.5)
-    clock.wait(None, 0.25)  # type: ignore[arg-type]
+    clock.wait(None, 0.25)
     assert (clock.now_ms(), clock.monotonic()) == (1755, 1.75)
 
 

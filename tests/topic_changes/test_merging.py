@@ -52,7 +52,7 @@ def log_with_a_moved_key(path: Path, first: int, second: int, **config: object) 
     is the older partition."""
     clock = ManualClock()
     with Log(path, clock=clock) as log:
-        log.create_topic("t", partitions=2, **config)  # type: ignore[arg-type]
+        log.create_topic("t", partitions=2, **config)
         put(log, 2, key_of(second, second), b"first")
         clock.advance(0.01)
         put(log, 2, key_of(first, second), b"old")
@@ -209,11 +209,11 @@ def test_random_histories_keep_the_order_of_each_key_and_the_positions_of_groups
         for _ in range(3):
             before = model.records()
             committed: dict[str, set[int]] = {}
-            for group in range(8):
+            for group in map("g{}".format, range(8)):
                 ends = {n: log.partition("t", n).latest_offset for n in before}
                 offsets = {n: random.choice([0, end, random.randint(0, end)]) for n, end in ends.items()}
-                log.reset_offsets(f"g{group}", offsets={TopicPartition("t", n): each for n, each in offsets.items()})
-                committed[f"g{group}"] = {sent(r) for n in before for r in before[n] if r.offset < offsets[n]}
+                log.reset_offsets(group, offsets={TopicPartition("t", n): each for n, each in offsets.items()})
+                committed[group] = {sent(r) for n in before for r in before[n] if r.offset < offsets[n]}
             wanted = {sent(record) for each in before.values() for record in each}
             partitions = random.choice([n for n in range(1, 8) if n != model.count])
             rounds.clear()

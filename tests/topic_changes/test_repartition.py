@@ -153,10 +153,10 @@ def test_each_new_position_is_the_first_record_that_was_not_committed(tmp_log_di
             fill(log, start, start + 60)
         where = {n: list(log.partition("t", n).scan()) for n in range(3)}
         groups: dict[str, dict[int, int]] = {}
-        for group in range(20):
+        for group in map("g{}".format, range(20)):
             committed = {TopicPartition("t", n): random.randrange(len(where[n]) + 1) for n in range(3)}
-            log.reset_offsets(f"g{group}", offsets=committed)
-            groups[f"g{group}"] = {name.partition: offset for name, offset in committed.items()}
+            log.reset_offsets(group, offsets=committed)
+            groups[group] = {name.partition: offset for name, offset in committed.items()}
         log.repartition("t", 5)
         for group, before in groups.items():
             left = {int(r.value) for n in range(3) for r in where[n] if r.offset >= before[n]}

@@ -4,7 +4,7 @@ reader sees."""
 from __future__ import annotations
 
 from pylog import Log, Producer, ProducerRecord
-from pylog.partition.read.reader import Cursor
+from pylog.partition.read.cursor import Cursor
 from pylog.partition.read.visibility import READ_COMMITTED, WRITTEN
 from pylog.testing.machine import Image, Machine, Process
 from pylog.testing.machine.images import pending_units

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from pylog import Log, Producer, ProducerRecord, TopicPartition
+from pylog.checks import TRANSACTIONS_TOPIC
 from pylog.errors import InvalidTransactionState, ReadOnlyLog, TopicNotFound
 from pylog.partition.partition_log import PartitionLog
-from pylog.transaction.records import TRANSACTIONS_TOPIC, Decision, decode
+from pylog.transaction.records import Decision, decode
 from pylog.transaction.state import Status
 from pylog.transaction.table import TransactionTable
 from tests.transaction.from_kafka import KAFKA, OPEN_ID, OPEN_OFFSET, OPEN_PRODUCER_ID, OPEN_TOPIC, take_files

@@ -213,7 +213,7 @@ def without_regard_to_damage(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def careless(self: TransactionTable, *args: object) -> None:
         with suppress(CorruptRecord):
-            read(self, *args)  # type: ignore[arg-type]
+            read(self, *args)
 
     monkeypatch.setattr(TransactionTable, "_read", careless)
     monkeypatch.setattr(PartitionLog, "settle", lambda *_: None)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 import pytest
 
 from pylog import Consumer, ProducerRecord, TopicPartition
+from pylog.checks import TRANSACTIONS_TOPIC
 from pylog.codec.checksum import crc32c
 from pylog.errors import (
     CorruptSegment,
@@ -33,7 +34,7 @@ from pylog.transaction.directory import TransactionDirectory
 from pylog.transaction.offsets import LOCKS_MAX
 from pylog.transaction.outcomes import Outcomes
 from pylog.transaction.owner import TransactionOwner
-from pylog.transaction.records import TRANSACTIONS_TOPIC, Decision, encode_key, encode_value
+from pylog.transaction.records import Decision, encode_key, encode_value
 from pylog.transaction.state import Status
 from pylog.transaction.state_file import SLOT_BYTES, StateFile
 from pylog.transaction.table import TransactionTable
@@ -422,7 +423,7 @@ def test_a_child_forked_while_its_parent_decides_for_another_publishes_nothing(
 
         def fork(*arguments: object) -> object:
             monkeypatch.setattr(type(filesystem), "process_id", lambda _: process_id + 1)
-            return settled_commit_of(*arguments)  # type: ignore[arg-type]
+            return settled_commit_of(*arguments)
 
         monkeypatch.setattr(TransactionTable, "settled_commit_of", fork)
         monkeypatch.setattr(StateFile, "publish", lambda *_: fail(AssertionError("published")))

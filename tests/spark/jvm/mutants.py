@@ -18,10 +18,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
 
 from pylog.codec import read_header
 from pylog.errors import CorruptRecord, FormatVersionError
@@ -41,7 +40,8 @@ IN_RECORDS = r"record \d|payload"
 LEVELS = ("read_committed", "read_uncommitted")
 
 
-class Asked(NamedTuple):
+@dataclass(frozen=True)
+class Asked:
     """What of the rows: columns, or none and so only their number, or that as an aggregate, or
     totals."""
 
@@ -220,7 +220,7 @@ def _verdicts(java: JavaReader, mutants: list[tuple[Target, Path, bytes, Asked]]
         except (CorruptRecord, FormatVersionError) as error:
             refused[-1] = f"unplanned {error}"
             continue
-        java.put(pieces, **asked._asdict())
+        java.put(pieces, **asdict(asked))
     expected = [
         python_verdict([its], asked.columns, totals=asked.totals)
         for (*_, asked), its in zip(mutants, plans, strict=True)
