@@ -36,7 +36,7 @@ class Trace(NamedTuple):
     calls: Counter[str]
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         return sum(self.calls.values())
 
     @property
@@ -87,7 +87,7 @@ def flush() -> Iterator[Trace]:
             for _ in range(_ROUNDS)
         ]
         for same in zip(*rounds, strict=True):
-            yield min(same, key=lambda trace: trace.count)
+            yield min(same, key=lambda trace: trace.total)
 
 
 def poll() -> Iterator[Trace]:
@@ -135,9 +135,9 @@ def main(arguments: list[str] | None = None) -> int:
     for operation in (flush, poll, commit):
         for trace in operation():
             if options.json:
-                print(json.dumps({"operation": trace.operation, "count": trace.count, "calls": trace.calls}))
+                print(json.dumps({"operation": trace.operation, "count": trace.total, "calls": trace.calls}))
                 continue
-            print(f"{trace.operation:34} {trace.count:6} {len(trace.calls):10} {trace.files:6}")
+            print(f"{trace.operation:34} {trace.total:6} {len(trace.calls):10} {trace.files:6}")
             if options.show and options.show in trace.operation:
                 for name, count in trace.calls.items():
                     print(f"    {count:4} {name}")

@@ -56,15 +56,11 @@ def draw(results: Sequence[Result], path: Path) -> bool:
 
     by_name = {result.workload.name: result for result in results if _has_drawn(result)}
     panels: list[Callable[[Any], None]] = [
-        lambda axes, name=name, title=title: _bars(axes, by_name[name], title)  # type: ignore[misc]
+        lambda axes, name=name, title=title: _bars(axes, by_name[name], title)
         for name, title in BARS.items()
         if name in by_name
     ]
-    panels += [
-        lambda axes, result=by_name[name]: _curves(axes, result)  # type: ignore[misc]
-        for name in CURVES
-        if name in by_name
-    ]
+    panels += [lambda axes, result=by_name[name]: _curves(axes, result) for name in CURVES if name in by_name]
     if distances := _distances(results):
         panels.append(lambda axes: _logarithmic(axes, distances))
     if not panels:

@@ -15,6 +15,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from benchmarks.settings import TOPIC, Scale, fresh, percentile
 from benchmarks.workload import Contender, Figure, Measure, Sample, Value, Workload
@@ -42,7 +43,7 @@ class Member:
     def tell(self, word: str) -> None:
         self.pipe.send(word)
 
-    def hear(self) -> object:
+    def hear(self) -> Any:
         if not self.pipe.poll(PATIENCE_S):
             raise RuntimeError("a member of the group does not answer")
         return self.pipe.recv()
@@ -207,7 +208,7 @@ def _joining(place: Path, scale: Scale) -> Iterator[Measure]:
             for member in members:
                 member.tell("stop")
                 member.hear()
-                received, _ = member.hear()  # type: ignore[misc]
+                received, _ = member.hear()
                 for number, times in received.items():
                     came.setdefault(number, []).extend(times)
         kept = {p for some in owned for p in some if any(p in others and some >= others for others in after)}

@@ -66,8 +66,8 @@ def _pylog(place: Path, scale: Scale) -> Iterator[Measure]:
 def _reader_processor_s(path: str) -> float:
     """What the source itself costs: the same plan, read without Spark."""
     from pylog import arrow
-    from pylog.spark.source.batch import plan
     from pylog.spark.source.options import SourceOptions
+    from pylog.spark.source.plan import plan
     from pylog.spark.source.ranges import record_batches
 
     began = time.process_time()

@@ -50,7 +50,7 @@ def session(jars: Sequence[Path] = ()) -> Iterator[SparkSession]:
     try:
         if not was_there:
             _end_jvm()
-        session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()  # type: ignore[arg-type]
+        session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     except PySparkException as error:
         raise MissingError(f"Spark does not start ({error}); it needs Java 17 or newer") from None
     session.sparkContext.setLogLevel("ERROR")

@@ -123,8 +123,8 @@ def _small_batches(place: Path, scale: Scale) -> Iterator[Measure]:
                 log.create_topic(TOPIC)
                 with Producer(log, acks=1) as producer:
                     producer.send_many(TOPIC, [VALUE] * 100 * (batches + 2))
-                stream = spark.readStream.format("pylog").option("startingOffsets", "earliest")
-                stream = stream.option("maxOffsetsPerTrigger", 100).load(str(directory / "log"))
+                reader = spark.readStream.format("pylog").option("startingOffsets", "earliest")
+                stream = reader.option("maxOffsetsPerTrigger", 100).load(str(directory / "log"))
                 return micro_batches_ms(stream, place, batches)
 
         yield measure
