@@ -24,6 +24,7 @@ from pylog.partition.partition import Partition
 from pylog.partition.read.reader import PartitionReader
 from pylog.partition.segments import Segments
 from pylog.partition.write import deletion
+from pylog.partition.write.batch_input import encoded_batch
 from pylog.partition.write.log_end import LogEnd
 from pylog.partition.write.writer import PartitionWriter
 from pylog.producer.producer import Producer
@@ -150,7 +151,7 @@ def an_append_writes_nothing() -> None:
 
 
 def records_of_a_batch_change_places() -> None:
-    right = partition_log.encoded_batch
+    right = encoded_batch
 
     def encode(records: Iterable[Any], *arguments: Any) -> tuple[bytearray, int]:
         some = list(records)
@@ -160,7 +161,7 @@ def records_of_a_batch_change_places() -> None:
 
 
 def a_batch_loses_a_record() -> None:
-    right = partition_log.encoded_batch
+    right = encoded_batch
 
     def encode(records: Iterable[Any], *arguments: Any) -> tuple[bytearray, int]:
         some = list(records)

@@ -16,6 +16,8 @@ from pylog.tables.store import Entry, Store
 from pylog.turn import Turn
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from pylog.manager.manager import LogManager
 
 _LOOK_EVERY_S = 0.1  # what a dead producer's transaction has decided shows without a change
@@ -295,7 +297,7 @@ class Table(OfOneProcess, Mapping[Any, Any]):
         if self._refusal is not None:
             raise self._refusal.with_traceback(None)
 
-    def __enter__(self) -> Table:  # noqa: PYI034 - typing.Self came with Python 3.11
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
