@@ -17,7 +17,7 @@ from pylog.errors import ConfigError, CorruptRecord, LogLocked, NotABackup, Read
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.compact.engine import IS_BUSY, compact
 from pylog.storage import OsFileSystem
-from tests.partition.logs import snapshot_of
+from tests.partition.logs import snapshot_of, values_of_topic
 from tests.simulation.backups import contents, write
 from tests.storage.filesystems import Faulty, StandIn, full, nothing
 
@@ -48,10 +48,6 @@ def commit(log: Log) -> None:
         consumer.subscribe("a")
         consumer.poll(1.0, max_records=1)
         consumer.commit()
-
-
-def values(log: Log, topic: str) -> list[bytes | None]:
-    return [record.value for record in log.partition(topic, 0).scan()]
 
 
 def check(copy: Path, log: Log) -> None:
@@ -250,7 +246,7 @@ def test_a_topic_that_is_created_again_while_it_is_copied(between: tuple[Log, Lo
     with Log(copy) as copied:
         assert copied.topics() == ["c"]
         copied.create_topic("a")
-        assert values(copied, "a") == []
+        assert values_of_topic(copied, "a") == []
 
 
 @pytest.mark.parametrize("kept", [0, 1, 5])
@@ -267,7 +263,7 @@ def test_retention_while_a_partition_is_copied(between: tuple[Log, Log, Between]
     with Log(copy, read_only=True) as copied:
         partition = copied.partition("a", 0)
         assert (partition.earliest_offset, partition.latest_offset) == (10 - kept, 10)
-        assert len(values(copied, "a")) == kept
+        assert len(values_of_topic(copied, "a")) == kept
         assert copied.verify().problems == []
     with Log(copy) as copied:
         assert copied.partition("a", 0).append([ProducerRecord(b"next")]).base_offset == 10
@@ -294,7 +290,7 @@ def test_compaction_waits_until_its_partition_is_copied(between: tuple[Log, Log,
         third.backup(copy)
     assert found == [(IS_BUSY,)]
     with Log(copy, read_only=True) as copied:
-        assert values(copied, "c") == [b"old"] * 3
+        assert values_of_topic(copied, "c") == [b"old"] * 3
     assert compact(other.partition("c", 0).log).records_dropped == 3
 
 

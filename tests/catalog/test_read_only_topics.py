@@ -16,13 +16,9 @@ from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.errors import ConfigError, DeliveryTimeout, InvalidTopicName, NotAppended, ReadOnlyTopic, TransactionAborted
 from pylog.testing.machine import Machine
 from pylog.testing.machine.every_step import for_every_kill, for_every_power_loss
+from tests.partition.logs import values_of_topic
 
 RECORD = ProducerRecord(b"v", key=b"k")
-
-
-def values(log: Log, topic: str = "t") -> list[bytes | None]:
-    numbers = log.describe_topic(topic).numbers
-    return [record.value for number in numbers for record in log.partition(topic, number).scan()]
 
 
 def test_after_the_call_no_writer_appends_whatever_it_has_open(tmp_log_dir: Path) -> None:
@@ -42,14 +38,14 @@ def test_after_the_call_no_writer_appends_whatever_it_has_open(tmp_log_dir: Path
                 producer.send("t", b"late", partition=1)
         with Producer(log) as new, pytest.raises(ReadOnlyTopic):
             new.send("t", b"late")
-        assert values(log) == values(other) == [b"v"]
+        assert values_of_topic(log, "t") == values_of_topic(other, "t") == [b"v"]
         with Consumer(other, auto_offset_reset="earliest", group_id="g") as consumer:
             consumer.subscribe(["t"])
             assert [record.value for record in consumer.poll(5)] == [b"v"]
             consumer.commit()
         log.alter_topic("t", writable=True)
         producer.send("t", b"again", partition=1).result()
-        assert values(log) == [b"v", b"again"]
+        assert values_of_topic(log, "t") == [b"v", b"again"]
 
 
 def test_a_producer_continues_when_the_topic_is_writable_again(tmp_log_dir: Path) -> None:
@@ -63,7 +59,7 @@ def test_a_producer_continues_when_the_topic_is_writable_again(tmp_log_dir: Path
                 producer.send("t", b"late")
             log.alter_topic("t", writable=True)
         producer.send("t", b"three").result()
-        assert values(log) == [b"one", b"two", b"three"]
+        assert values_of_topic(log, "t") == [b"one", b"two", b"three"]
 
 
 def test_a_repeated_batch_that_is_in_a_read_only_topic_is_acknowledged(tmp_log_dir: Path) -> None:
@@ -145,7 +141,7 @@ def test_the_call_waits_for_an_append_under_way(tmp_log_dir: Path) -> None:
         may_go_on.set()
         append.join()
         alter.join()
-        assert len(values(log)) == 2
+        assert len(values_of_topic(log, "t")) == 2
         writer._check = check
         with pytest.raises(ReadOnlyTopic):
             partition.append([RECORD])
@@ -218,11 +214,11 @@ def _check_every_step(for_every: Callable[..., int], machine: Machine, least: in
     def check(machine: Machine) -> None:
         with machine.process().open_log("/log") as after:
             is_writable = after.describe_topic("t").config.writable
-            assert len(values(after)) >= (2 if has_returned else least)
+            assert len(values_of_topic(after, "t")) >= (2 if has_returned else least)
             assert not (has_returned and is_writable)
-            before = len(values(after))
+            before = len(values_of_topic(after, "t"))
             with nullcontext() if is_writable else pytest.raises(ReadOnlyTopic):
                 after.partition("t", 0).append([RECORD])
-            assert len(values(after)) == before + is_writable
+            assert len(values_of_topic(after, "t")) == before + is_writable
 
     assert for_every(machine, change, check) > 5

@@ -159,6 +159,11 @@ def values(records: list[Record]) -> list[str]:
     return [record.value.decode() for record in records]
 
 
+def values_of_topic(log: Log, topic: str) -> list[bytes | None]:
+    """Of all records, partition after partition."""
+    return [record.value for n in log.describe_topic(topic).numbers for record in log.partition(topic, n).scan()]
+
+
 def everything(partition: Partition, isolation_level: str = "read_uncommitted") -> list[tuple[int, bytes]]:
     """Offset and value of every record that such a reader gets, batch after batch as a consumer
     does."""

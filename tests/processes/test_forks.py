@@ -13,14 +13,10 @@ import pytest
 
 from pylog import Consumer, Log, Producer, ProducerRecord
 from pylog.errors import ForkedHandle
-from tests.partition.logs import topic_of
+from tests.partition.logs import topic_of, values_of_topic
 from tests.processes.sharing import forked, result_of
 
 pytestmark = pytest.mark.processes
-
-
-def values(log: Log, topic: str) -> list[bytes]:
-    return [record.value for record in log.partition(topic, 0).scan()]
 
 
 def test_a_fork_in_the_middle_of_a_batch_writes_nothing_twice_and_both_go_on(tmp_path: Path) -> None:
@@ -43,9 +39,9 @@ def test_a_fork_in_the_middle_of_a_batch_writes_nothing_twice_and_both_go_on(tmp
         assert (fate, offsets) == ("belongs to the parent", 10)
         waiting += [producer.send("events", b"parent %d" % i) for i in range(10, 20)]
         producer.close()
-        counted = Counter(values(log, "events"))
+        counted = Counter(values_of_topic(log, "events"))
         assert counted == Counter([b"parent %d" % i for i in range(20)] + [b"child %d" % i for i in range(10)])
-        assert [value for value in values(log, "events") if value.startswith(b"parent")] == [
+        assert [value for value in values_of_topic(log, "events") if value and value.startswith(b"parent")] == [
             b"parent %d" % i for i in range(20)
         ]
 
@@ -72,7 +68,7 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_died(tmp_path: Path) ->
             log.partition("events", 0).append([ProducerRecord(b"after")], acks=1, timeout_ms=5000)
         finally:
             os.kill(grandchild, signal.SIGKILL)
-        assert values(log, "events") == [b"parent", b"after"]
+        assert values_of_topic(log, "events") == [b"parent", b"after"]
 
 
 def test_a_child_that_exits_does_not_free_the_lock_of_its_parent(tmp_path: Path) -> None:
@@ -89,7 +85,7 @@ def test_a_child_that_exits_does_not_free_the_lock_of_its_parent(tmp_path: Path)
             other.partition("events", 0).append([ProducerRecord(b"too early")], acks=1, timeout_ms=50)
         lock.release()
         other.partition("events", 0).append([ProducerRecord(b"second")], acks=1)
-        assert values(log, "events") == [b"first", b"second"]
+        assert values_of_topic(log, "events") == [b"first", b"second"]
 
 
 def test_parent_and_child_append_at_once_while_threads_of_the_parent_were_appending(tmp_path: Path) -> None:
@@ -117,7 +113,7 @@ def test_parent_and_child_append_at_once_while_threads_of_the_parent_were_append
         stop.set()
         for thread in threads:
             thread.join()
-        counted = Counter(values(log, "events"))
+        counted = Counter(values_of_topic(log, "events"))
         assert counted == Counter(
             {b"thread 0": counts[0], b"thread 1": counts[1], **{b"child %d" % i: 20 for i in range(10)}}
         )

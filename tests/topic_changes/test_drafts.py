@@ -14,8 +14,9 @@ from pylog.catalog.changes import Commit, TopicChange, write_draft
 from pylog.errors import ConfigError, LogLocked, LogNotFound, TopicChanged, TopicExists
 from pylog.manager.changes import changes_of, drop_leftovers, has_changed
 from pylog.storage import OsFileSystem
+from tests.partition.logs import values_of_topic
 from tests.storage.filesystems import Faulty, full, nothing
-from tests.topic_changes.test_rename import ALL, fill, values
+from tests.topic_changes.test_rename import ALL, fill
 
 TOPIC_FILES = {"old.json", "__consumer_offsets.json"}
 
@@ -30,7 +31,7 @@ def test_a_change_with_more_commits_than_can_be_read_again_is_refused(
             with pytest.raises(ConfigError, match="delete groups that are not needed") as caught:
                 change()
             assert caught.value.size_bytes > caught.value.limit_bytes == 500
-            assert values(log, "old") == ALL
+            assert values_of_topic(log, "old") == ALL
             assert {path.name for path in (tmp_log_dir / ".pylog/topics").iterdir()} == TOPIC_FILES
         for group in log.groups():
             log.delete_group(group)
@@ -38,7 +39,7 @@ def test_a_change_with_more_commits_than_can_be_read_again_is_refused(
         log.rename_topic("other", "another")
         monkeypatch.undo()
         log.rename_topic("old", "new")
-        assert values(log, "new") == ALL
+        assert values_of_topic(log, "new") == ALL
 
 
 def decide(log: Log, commits: Sequence[Commit] = ()) -> TopicDescription:
@@ -64,7 +65,7 @@ def test_a_log_opens_while_another_process_may_be_finishing_a_change(tmp_log_dir
         log.describe_topic("old")
     lock.close()
     with Log(tmp_log_dir) as log:
-        assert values(log, "new") == ALL
+        assert values_of_topic(log, "new") == ALL
 
 
 def test_creating_a_topic_finishes_a_change_that_is_in_its_way_and_no_other(tmp_log_dir: Path) -> None:
@@ -77,7 +78,7 @@ def test_creating_a_topic_finishes_a_change_that_is_in_its_way_and_no_other(tmp_
             log.create_topic("new")
         assert caught.value.__context__ is None
         assert not (tmp_log_dir / ".pylog/topics/old.moved").exists()
-        assert values(log, "new") == ALL
+        assert values_of_topic(log, "new") == ALL
         assert log.create_topic("old").id != before.id
 
 
@@ -117,7 +118,7 @@ def test_a_log_opens_if_a_change_cannot_be_finished_now(tmp_log_dir: Path, caplo
         log.describe_topic("old")
     assert "could not be finished" in caplog.text
     with Log(tmp_log_dir) as log:
-        assert values(log, "new") == ALL
+        assert values_of_topic(log, "new") == ALL
 
 
 def test_a_log_that_is_removed_while_it_finishes_a_change_is_not_there(tmp_log_dir: Path) -> None:
@@ -144,11 +145,11 @@ def test_a_change_that_died_when_it_had_published_the_topic_is_finished(tmp_log_
 
     filesystem.hook = die
     with Log(tmp_log_dir, filesystem=filesystem) as log:
-        assert values(log, "new") == ALL
+        assert values_of_topic(log, "new") == ALL
     topics = tmp_log_dir / ".pylog/topics"
     assert (topics / "old.moved").exists()
     with Log(tmp_log_dir) as log:
-        assert values(log, "new") == ALL
+        assert values_of_topic(log, "new") == ALL
     assert {path.name for path in topics.iterdir()} == {"new.json", "__consumer_offsets.json"}
 
 
@@ -172,7 +173,7 @@ def test_the_draft_of_a_change_that_was_decided_stays_until_it_is_finished(tmp_l
         decide(log)
         changes_of(log.manager, 1).drop_drafts()
     with Log(tmp_log_dir) as log:
-        assert values(log, "new") == ALL
+        assert values_of_topic(log, "new") == ALL
 
 
 @pytest.mark.parametrize("name", ["new", "NEW", "older"])

@@ -27,6 +27,7 @@ from pylog.errors import (
 from pylog.manager.changes import changes_of
 from pylog.testing.machine import Machine
 from pylog.testing.machine.every_step import for_every_kill, for_every_power_loss
+from tests.partition.logs import values_of_topic
 
 COMMITTED = {0: 2, 1: 1}
 
@@ -40,11 +41,6 @@ def fill(log: Log, topic: str = "old") -> None:
         consumer.subscribe([topic])
         consumer.poll(1)
         consumer.commit({TopicPartition(topic, number): offset for number, offset in COMMITTED.items()})
-
-
-def values(log: Log, topic: str) -> list[bytes | None]:
-    numbers = log.describe_topic(topic).numbers
-    return [record.value for number in numbers for record in log.partition(topic, number).scan()]
 
 
 def committed(log: Log, topic: str, group: str = "g") -> dict[int, int]:
@@ -61,16 +57,16 @@ def test_records_id_and_positions_stay_and_both_names_can_be_used(tmp_log_dir: P
         before = log.describe_topic("old")
         assert log.rename_topic("old", "new") == before._replace(name="new") == log.describe_topic("new")
         assert log.topics() == ["__consumer_offsets", "new"]
-        assert (values(log, "new"), committed(log, "new"), committed(log, "old")) == (ALL, COMMITTED, {})
+        assert (values_of_topic(log, "new"), committed(log, "new"), committed(log, "old")) == (ALL, COMMITTED, {})
         with Consumer(log, group_id="g") as consumer:
             consumer.subscribe(["new"])
             assert sorted(record.value for record in consumer.poll(1)) == [b"0 2", b"1 1", b"1 2"]
         log.create_topic("old", partitions=3)
-        assert (values(log, "old"), committed(log, "old")) == ([], {})
+        assert (values_of_topic(log, "old"), committed(log, "old")) == ([], {})
         log.partition("new", 0).append([ProducerRecord(b"x")])
         assert not log.verify().problems
     with Log(tmp_log_dir) as log:
-        assert values(log, "new") == [*ALL[:3], b"x", *ALL[3:]]
+        assert values_of_topic(log, "new") == [*ALL[:3], b"x", *ALL[3:]]
 
 
 def test_handles_of_another_process_get_a_typed_error_or_follow(tmp_log_dir: Path) -> None:
@@ -103,7 +99,7 @@ def test_handles_of_another_process_get_a_typed_error_or_follow(tmp_log_dir: Pat
         other.create_topic("old")
         with pytest.raises(TopicNotFound):
             partition.append([ProducerRecord(b"late")])
-        assert values(log, "old") == []
+        assert values_of_topic(log, "old") == []
         assert committed(log, "new") == COMMITTED
 
 
@@ -126,7 +122,7 @@ def test_an_append_that_a_rename_meets_before_its_sync_has_an_unknown_outcome(
         monkeypatch.setattr(partition.log, "sync", rename_first)
         with pytest.raises(OutcomeUnknown, match=r"the topic was renamed \(the records are in it then\) or deleted"):
             partition.append([ProducerRecord(b"last")], acks="all")
-        assert values(log, "new")[-1] == b"last"
+        assert values_of_topic(log, "new")[-1] == b"last"
         assert not log.verify().problems
 
 
@@ -144,7 +140,7 @@ def test_a_producer_continues_under_the_new_name(tmp_log_dir: Path, transactiona
         with producer.transaction() if transactional_id else nullcontext():
             producer.send("new", b"end")
         producer.flush()
-        assert values(log, "new") == [b"old", b"new", b"third", b"old", b"end"]
+        assert values_of_topic(log, "new") == [b"old", b"new", b"third", b"old", b"end"]
 
 
 def test_a_start_without_a_commit_moves_too(tmp_log_dir: Path) -> None:
@@ -220,7 +216,7 @@ def test_an_open_transaction_in_the_topic_delays_it(tmp_log_dir: Path, monkeypat
         assert log.topics() == ["__consumer_offsets", "__transaction_state", "old"]
         producer.commit_transaction()
         log.rename_topic("old", "new")
-        assert len(values(log, "new")) == 7
+        assert len(values_of_topic(log, "new")) == 7
 
 
 def test_what_is_refused_changes_nothing(tmp_log_dir: Path) -> None:
@@ -237,7 +233,7 @@ def test_what_is_refused_changes_nothing(tmp_log_dir: Path) -> None:
             log.rename_topic("__consumer_offsets", "new")
         with pytest.raises(TopicNotFound):
             log.rename_topic("missing", "new")
-        assert (values(log, "old"), committed(log, "old")) == (ALL, COMMITTED)
+        assert (values_of_topic(log, "old"), committed(log, "old")) == (ALL, COMMITTED)
     with Log(tmp_log_dir, read_only=True) as log, pytest.raises(ReadOnlyLog):
         log.rename_topic("old", "new")
 
@@ -248,7 +244,7 @@ def test_directories_of_no_topic_at_the_new_name_are_moved_aside(tmp_log_dir: Pa
         (tmp_log_dir / "new-1").mkdir()
         (tmp_log_dir / "new-1" / "mine").write_text("kept")
         log.rename_topic("old", "new")
-        assert values(log, "new") == ALL
+        assert values_of_topic(log, "new") == ALL
         assert [path.read_text() for path in tmp_log_dir.glob("new-1.*-stray/mine")] == ["kept"]
 
 
@@ -280,14 +276,14 @@ def test_a_kill_or_a_power_loss_at_any_step_leaves_the_old_or_the_new_name(
             names = [name for name in after.topics() if name != "__consumer_offsets"]
             assert names in (["old"], ["new"])
             found.append(names[0])
-            assert values(after, names[0]) == ALL
+            assert values_of_topic(after, names[0]) == ALL
             assert committed(after, names[0]) == COMMITTED
             assert names == ["new"] or not has_returned
             after.partition(names[0], 1).append([ProducerRecord(b"x")])
             if names == ["old"]:
                 after.rename_topic("old", "new")
             after.create_topic("old")
-            assert values(after, "new") == [*ALL, b"x"]
+            assert values_of_topic(after, "new") == [*ALL, b"x"]
             assert not after.verify().problems
 
     assert for_every(machine, rename, check) > 20
@@ -305,7 +301,7 @@ def test_a_process_that_creates_a_topic_completes_what_a_killed_one_has_left(tmp
             other.describe_topic("old")
         assert caught.value.retriable
         other.create_topic("old")
-        assert (values(other, "new"), values(other, "old")) == (ALL, [])
+        assert (values_of_topic(other, "new"), values_of_topic(other, "old")) == (ALL, [])
 
 
 @pytest.mark.parametrize(
@@ -347,7 +343,7 @@ def test_a_change_whose_draft_is_damaged_is_left_as_it_is(
     (topics / "old.next").unlink(missing_ok=True)
     (topics / "old.moved").rename(topics / "old.json")
     with Log(tmp_log_dir) as log:
-        assert values(log, "old") == ALL
+        assert values_of_topic(log, "old") == ALL
 
 
 def test_a_topic_that_has_the_old_name_again_keeps_its_directories(
@@ -380,4 +376,4 @@ def test_a_partition_whose_directory_a_killed_change_has_moved_is_of_a_topic_tha
             partition.log.roll()
         assert caught.value.retriable
         other.create_topic("old")
-        assert (values(other, "new"), values(other, "old")) == (ALL, [])
+        assert (values_of_topic(other, "new"), values_of_topic(other, "old")) == (ALL, [])

@@ -21,6 +21,7 @@ from pylog.transaction.expiry import TRANSACTIONAL_ID_EXPIRATION_MS, _Expiry
 from pylog.transaction.records import Decision
 from pylog.transaction.state import Status
 from pylog.transaction.table import TransactionTable
+from tests.partition.logs import values_of_topic
 from tests.storage.filesystems import StandIn
 
 WEEK_S = TRANSACTIONAL_ID_EXPIRATION_MS / 1000
@@ -65,10 +66,6 @@ def directories(log: Log) -> list[str]:
     return sorted(os.listdir(f"{log.path}/.pylog/transactions"))
 
 
-def values(log: Log) -> list[bytes | None]:
-    return [record.value for record in log.partition("data", 0).scan()]
-
-
 def test_an_id_is_forgotten_after_a_week(log: Log, clock: ManualClock) -> None:
     use(log, "old", b"1", b"2")
     clock.advance(WEEK_S - 1)
@@ -82,10 +79,10 @@ def test_an_id_is_forgotten_after_a_week(log: Log, clock: ManualClock) -> None:
     assert log.transactions() == directories(log) == ["new"]
     with pytest.raises(TransactionNotFound):
         log.describe_transaction("old")
-    assert values(log) == [b"1", b"2", b"3", b"4"]
+    assert values_of_topic(log, "data") == [b"1", b"2", b"3", b"4"]
     with Log(log.path, clock=clock) as other:
         assert other.transactions() == ["new"]
-        assert values(other) == [b"1", b"2", b"3", b"4"]
+        assert values_of_topic(other, "data") == [b"1", b"2", b"3", b"4"]
     clock.advance(WEEK_S)
     assert expiry(log).rules
     assert (log.transactions(), directories(log)) == ([], [])
@@ -111,7 +108,7 @@ def test_a_producer_that_lives_keeps_its_id_however_long_it_is_silent(log: Log, 
         clock.advance(8 * WEEK_S)
         assert expiry(log).kept == "not due"
         commit(producer, b"3", b"4")
-    assert values(log) == [b"1", b"2", b"3", b"4"]
+    assert values_of_topic(log, "data") == [b"1", b"2", b"3", b"4"]
 
 
 def test_an_owner_that_was_fenced_stays_fenced(log: Log, clock: ManualClock) -> None:
@@ -126,7 +123,7 @@ def test_an_owner_that_was_fenced_stays_fenced(log: Log, clock: ManualClock) -> 
     assert expiry(log).rules
     with producer_of(log, "app") as newest:
         commit(newest, b"3", b"4")
-    assert values(log) == [b"1", b"2", b"3", b"4"]
+    assert values_of_topic(log, "data") == [b"1", b"2", b"3", b"4"]
 
 
 def test_an_open_transaction_of_a_dead_producer_is_aborted_first(log: Log, clock: ManualClock) -> None:
@@ -140,17 +137,17 @@ def test_an_open_transaction_of_a_dead_producer_is_aborted_first(log: Log, clock
         clock.advance(8 * WEEK_S)
         assert expiry(log).kept == "not due"
         assert f"{owner}" in os.listdir(directory)
-        assert values(log) == []  # a reader has decided it
+        assert values_of_topic(log, "data") == []  # a reader has decided it
         log.maintain()
         clock.advance(8 * WEEK_S)
         log.maintain()
         assert (log.transactions(), directories(log)) == ([], [])
         use(log, "more", b"1", b"2")
-        assert values(log) == [b"1", b"2"]
+        assert values_of_topic(log, "data") == [b"1", b"2"]
         with pytest.raises(ProducerFenced):
             producer.commit_transaction()
         producer.close()
-    assert values(log) == [b"1", b"2"]
+    assert values_of_topic(log, "data") == [b"1", b"2"]
 
 
 def test_markers_are_durable_before_a_commit_is_forgotten(log: Log, clock: ManualClock) -> None:
@@ -181,7 +178,7 @@ def test_an_id_that_comes_back_has_a_new_producer_id(log: Log, clock: ManualCloc
     expiry(log)
     use(log, "app", b"3", b"4")
     assert log.describe_transaction("app").producer_id != before
-    assert values(log) == [b"1", b"2", b"3", b"4"]
+    assert values_of_topic(log, "data") == [b"1", b"2", b"3", b"4"]
 
 
 def test_ids_that_kafka_may_have_given_stay(log: Log, clock: ManualClock) -> None:
@@ -323,4 +320,4 @@ def test_a_producer_whose_id_expires_before_it_has_the_lock_begins_with_a_new_di
     monkeypatch.setattr(TransactionDirectory, "open_lock", before_an_expiry)
     use(log, "app", b"3", b"4")
     assert log.transactions() == directories(log) == ["app"]
-    assert values(log) == [b"1", b"2", b"3", b"4"]
+    assert values_of_topic(log, "data") == [b"1", b"2", b"3", b"4"]
