@@ -1,4 +1,4 @@
-"""A log's life in which every kind of file that pylog makes is made."""
+"""A log's life in which its files are made, all but those of tables, Spark and backups."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from pylog import Consumer, Producer
 from pylog.errors import PylogError
+from pylog.group.directory import MEMBER_ID_BYTES
 from pylog.log import Log
 from pylog.model import ProducerRecord, TopicPartition
+from pylog.partition.compact.engine import compact
 from pylog.storage import FileLock
 from tests.partition.logs import append_encoded, batch, marker
 from tests.storage.filesystems import Faulty, FaultyFile, io_error
@@ -27,6 +30,10 @@ KINDS = {
     *(".changed", ".lock", ".commit", "partition.metadata.tmp", "leader-epoch-checkpoint.tmp"),
     *("N.log", "N.index", "N.timeindex", "N.txnindex", "N.snapshot.tmp", "N.seal.N.tmp", "N.unsynced", "N.log.rewrite"),
     *("N.index.rewrite", "N.timeindex.rewrite"),
+    *("c.json.tmp", ".cleaner-lock", ".cleaner-checkpoint.tmp"),
+    *("N.log.cleaned", "N.index.cleaned", "N.timeindex.cleaned", "N.txnindex.cleaned", "N.seal.cleaned"),
+    *("__consumer_offsets.json.tmp", "__transaction_state.json.tmp"),
+    *("state", "lock", "heartbeats", "N.lock", "N.owner"),
 }
 
 
@@ -69,8 +76,9 @@ class Watched(Faulty):
 
 
 def kind_of(path: str) -> str:
-    """The name, with N for a number."""
-    return ".".join("N" if part[:1].isdigit() else part for part in path.rpartition("/")[2].split("."))
+    """The name, with N for a number or an id."""
+    parts = path.rpartition("/")[2].split(".")
+    return ".".join("N" if part[:1].isdigit() or len(part) == 2 * MEMBER_ID_BYTES else part for part in parts)
 
 
 def mode_of(path: str | Path) -> int:
@@ -101,4 +109,22 @@ def live(root: Path, **options: object) -> Watched:
         log.delete_topic("u")
         with suppress(PylogError):
             log.create_topic("T")
+        log.create_topic("c", cleanup_policy="compact")
+        append_to_compacted(log)
+        with Producer(log, transactional_id="x") as producer, Consumer(log, group_id="g") as member:
+            member.subscribe("c")
+            member.poll()
+            member.commit()
+            producer.init_transactions()
+            with producer.transaction():
+                producer.send("c", b"v", key=b"k")
     return filesystem
+
+
+def append_to_compacted(log: Log) -> None:
+    """Three records of one key, of which two are compacted away."""
+    compacted = log.partition("c", 0)
+    for _ in range(3):
+        compacted.append([ProducerRecord(b"v", key=b"k")], acks="all")
+        compacted.log.roll()
+    compact(compacted.log)
