@@ -23,7 +23,7 @@ def test_what_is_left_is_read_by_others(
     tmp_path: Path, codec: int, reader: type[AiokafkaRecords | KafkaPythonRecords], seed: int
 ) -> None:
     directory, random_ = tmp_path / "t-0", random.Random(seed)
-    partition = open_partition(directory, segment_bytes=1 << 22)
+    partition = open_partition(directory, segment_bytes=1 << 22, max_message_bytes=1 << 22)
     for number in range(60):
         partition.log.append_batch(batch_of_some(random_, codec))
         if number % 20 == 19:
