@@ -15,11 +15,12 @@ from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.producers import snapshots
+from pylog.partition.segments import Segments
 from pylog.partition.verify import verify_partition
 from pylog.partition.write import deletion
 from pylog.partition.write.deletion import FILES_AT_ONCE, files_before
 from pylog.segment.files import free
-from pylog.segment.naming import DELETED, LOCK, SEAL, SWAP
+from pylog.segment.naming import DELETED, LOCK, LOG, OFFSET_INDEX, SEAL, SWAP, TIME_INDEX, file_name
 from pylog.storage import SLEEP_MAX_S, FileLock, FileSystem, OsFileSystem
 from pylog.testing.manual_clock import ManualClock
 from tests.partition.logs import TP, bases, batch, boot_of, everything, one, open_partition, values
@@ -247,19 +248,57 @@ def test_a_topic_that_goes_before_the_bytes_are_freed_ends_it(tmp_path: Path, mo
     assert partition.log.delete_before(2) == 2
 
 
+@pytest.fixture
+def made_durable(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The offsets of the snapshots that deletions make durable."""
+    offsets: list[int] = []
+    make_durable = snapshots.make_durable
+    monkeypatch.setattr(snapshots, "make_durable", lambda *given: (offsets.append(given[2]), make_durable(*given))[1])
+    return offsets
+
+
 def test_a_deletion_that_is_begun_again_makes_the_snapshot_durable_that_is_left_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, made_durable: list[int]
 ) -> None:
     """Others may have rolled since it was begun: the snapshot that was made durable then goes with
     the files."""
     partition = open_partition(tmp_path / "t-0")
     fill(partition, 5)
-    durable: list[int] = []
-    make_durable = snapshots.make_durable
-    monkeypatch.setattr(snapshots, "make_durable", lambda *given: (durable.append(given[2]), make_durable(*given))[1])
     for _ in range(2):
         partition.log.delete_before(3)
-    assert durable == [3, 3]
+    assert made_durable == [3, 3]
+
+
+def test_a_deletion_up_to_a_roll_that_was_killed_makes_the_snapshot_of_the_roll_durable(
+    tmp_path: Path, made_durable: list[int]
+) -> None:
+    """The new base is published, and its file is not there yet."""
+    killed, other = open_partition(tmp_path / "t-0"), open_partition(tmp_path / "t-0")
+    other.append(one("0"), acks=1)
+    fill(killed, 2)
+    for kind in (LOG, OFFSET_INDEX, TIME_INDEX):
+        (tmp_path / "t-0" / file_name(3, kind)).unlink()
+    assert other.log.delete_before(3) == 3
+    assert made_durable == [3]
+
+
+def test_a_deletion_knows_of_rolls_after_its_listing(
+    tmp_path: Path, made_durable: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, other = open_partition(tmp_path / "t-0"), open_partition(tmp_path / "t-0")
+    fill(partition, 2)
+    segments, appends = PartitionDirectory.segments, iter(range(3))
+
+    def then_rolled(directory: PartitionDirectory) -> Segments:
+        listed = segments(directory)
+        for _ in appends:
+            other.append(one("x"), acks=1)
+            other.log.roll()
+        return listed
+
+    monkeypatch.setattr(PartitionDirectory, "segments", then_rolled)
+    assert partition.log.delete_before(3) == 3
+    assert made_durable == [3]
 
 
 def test_what_a_killed_sealer_left_of_a_segment_goes_with_the_segment(tmp_path: Path) -> None:

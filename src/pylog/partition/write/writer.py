@@ -256,20 +256,20 @@ class PartitionWriter:
         Returns the new log start offset, which is synced before any file is removed. ``allowed`` is
         called with the lock; if it is false, nothing is done.
         """
+        version = self.published().segments_version
         try:
-            names = self._directory.names()
+            listed = self._directory.segments()  # without the lock: there may be thousands
         except own(FileNotFoundError) as error:
             raise self._directory.missing(error) from error
-        first = Segments.among(names).floor(offset) or 0
-        log_start = self._lock.holding(timeout_ms, partial(self._advance_log_start, offset, first, allowed))
+        log_start = self._lock.holding(timeout_ms, partial(self._advance_log_start, offset, listed, version, allowed))
         if log_start == offset:  # also to finish an earlier deletion
             deletion.remove_before(self._directory, self._lock, offset, timeout_ms)
         return log_start
 
     def _advance_log_start(
-        self, offset: int, first: int, allowed: Callable[[CommitState], bool] | None, grant: Grant
+        self, offset: int, listed: Segments, version: int, allowed: Callable[[CommitState], bool] | None, grant: Grant
     ) -> int:
-        """``first`` is the oldest segment that stays."""
+        """``listed`` are the segments of this version of their list."""
         state, _ = self._end.current(grant)
         if allowed is not None and not allowed(state):
             return state.log_start_offset
@@ -282,7 +282,9 @@ class PartitionWriter:
                 latest=state.high_watermark,
             )
         if offset >= state.log_start_offset:  # also for a deletion that was cut short
-            self._make_snapshot_durable(first, state)
+            segments = listed if state.segments_version == version else self._directory.segments()
+            oldest_left = segments.ending_with(state.active_base).floor(offset)
+            self._make_snapshot_durable(oldest_left or 0, state)
         if offset > state.log_start_offset:
             self._end.publish(
                 grant,
