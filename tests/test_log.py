@@ -43,6 +43,7 @@ from pylog.storage import OsFileSystem
 from tests.partition.logs import ManualClock, batch, many, one, snapshot_of, topic_of, values
 from tests.producer.fakes import call_in_thread
 from tests.storage.filesystems import OtherBoot
+from tests.system import fail
 
 KAFKA = Path(__file__).parent / "data" / "kafka-4.3.1"
 TOPICS = sorted({path.name.rsplit(".", 2)[0] for path in (KAFKA / "expected").glob("*.read_uncommitted.jsonl")})
@@ -846,3 +847,14 @@ def test_headers_of_an_appended_record_are_pairs_or_a_dict(tmp_log_dir: Path, he
         assert [record.headers for record in partition.read(0)] == [(("a", b"1"), ("b", None)), ()]
         with pytest.raises(SerializationError):
             partition.append([ProducerRecord(b"v", headers={"a": "text"})])  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("error", [StorageError("no answer"), FileNotFoundError("gone")], ids=["fails", "is gone"])
+def test_a_log_that_can_only_be_read_opens_if_its_mount_cannot_be_asked(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    Log(tmp_log_dir).close()
+    monkeypatch.setattr(OsFileSystem, "writable", lambda *_: False)
+    monkeypatch.setattr(OsFileSystem, "is_mounted_read_only", lambda *_: fail(error))
+    with Log(tmp_log_dir) as log, pytest.raises(ReadOnlyLog, match="there is no permission"):
+        log.create_topic("t")

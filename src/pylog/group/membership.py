@@ -42,8 +42,6 @@ _LEAVE_S = 1.0
 
 T = TypeVar("T")
 
-"""Raises if the group's lock is no longer held (in a forked child)."""
-
 
 class MemberOptions(NamedTuple):
     """The options of a consumer as a member of its group."""

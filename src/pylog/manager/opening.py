@@ -18,7 +18,7 @@ from pylog.catalog import (
 from pylog.catalog.layout import PRIVATE
 from pylog.checks import meant
 from pylog.clock import Clock
-from pylog.errors import ConfigError, LogLocked, LogNotFound, UnsafeDirectory
+from pylog.errors import ConfigError, LogLocked, LogNotFound, StorageError, UnsafeDirectory
 from pylog.interrupts import own
 from pylog.segment.kafka_checkpoint import LOG_START, read_offsets
 from pylog.storage import (
@@ -132,7 +132,11 @@ def _why_not_writable(filesystem: FileSystem, layout: Layout) -> str | None:
     directories = [path for path in (layout.root, layout.private) if filesystem.is_directory(path)]
     if all(map(filesystem.writable, directories)):
         return None
-    return _MOUNTED_READ_ONLY if any(map(filesystem.is_mounted_read_only, directories)) else _NO_PERMISSION
+    try:
+        is_mounted_read_only = any(map(filesystem.is_mounted_read_only, directories))
+    except own(StorageError, FileNotFoundError):  # only the reason is not known: it can be read
+        return _NO_PERMISSION
+    return _MOUNTED_READ_ONLY if is_mounted_read_only else _NO_PERMISSION
 
 
 def ignores_case(filesystem: FileSystem, layout: Layout) -> bool:
