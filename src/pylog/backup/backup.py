@@ -62,8 +62,10 @@ class _Backup:
             self._manager.manifest.log_id,
             "" if earlier is None else earlier.id,
         )
+        self._check_process()
         self._destination.begin()
         try:
+            self._check_process()
             write_record(self._target, self._layout.root, record)
             self._destination.sync_beginning()
             copied = self._copy(earlier)
@@ -72,6 +74,7 @@ class _Backup:
             self._check_process()
         except own(PylogError) as error:
             if not isinstance(error, ForkedHandle):
+                self._check_process()  # what is unfinished is the parent's
                 with suppress(StorageError):
                     self._destination.remove_unfinished()  # the disk may be full of it
             raise
@@ -93,6 +96,7 @@ class _Backup:
             # Compacted ones first: compaction may continue as soon as they are copied.
             for partition in sorted(cut.states, key=lambda each: each.topic not in cut.compacted):
                 try:
+                    self._check_process()
                     locks.hold(partition)
                     state = copies[partition].copy(cut.states[partition])
                     self._refuse_compaction(partition, cut)
@@ -118,7 +122,10 @@ class _Backup:
         path = self._layout.partition(topic, number)
         there = Layout(self._destination.path).partition(topic, number)
         is_there = earlier is not None and self._target.is_directory(there)
-        return PartitionCopy(partition, self._target, path, there if is_there else None, self._tally)
+        self._check_process()
+        return PartitionCopy(
+            partition, self._target, path, there if is_there else None, self._tally, self._check_process
+        )
 
     def _refuse_compaction(self, partition: PartitionLog, cut: Cut) -> None:
         """``StorageError`` if the topic is compacted only since the cut: records may be gone that
@@ -133,6 +140,7 @@ class _Backup:
     def _write_topics(self, cut: Cut, gone: set[str]) -> None:
         """The topics' files. One that was deleted meanwhile is being deleted in the copy, so that
         its commits go, too."""
+        self._check_process()
         self._target.make_directory(self._layout.topics)
         for name, data in cut.topic_files.items():
             topic = name.removesuffix(TOPIC_SUFFIX)
@@ -142,6 +150,7 @@ class _Backup:
     def _finish(self, record: Record, copied: dict[PartitionLog, CopiedPartition]) -> None:
         """All that makes the copies of partitions a log; the manifest is last. Durable on
         return."""
+        self._check_process()
         source, target, layout = self._manager.layout, self._target, self._layout
         names = {layout.partition(*partition.topic_partition): end for partition, end in copied.items()}
         for name in target.names(layout.root):

@@ -38,7 +38,7 @@ from pylog.segment.naming import (
     file_path,
     offsets_of,
 )
-from pylog.storage import FileSystem, same_process, write_atomically
+from pylog.storage import FileSystem, write_atomically
 
 _SIDE_KINDS = (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT, SEAL)
 _LISTINGS_MAX = 5  # without an advance of the log start
@@ -59,10 +59,16 @@ class Tally:
 
 class PartitionCopy:
     """The copy of one partition, in the directory ``path`` of ``target``; ``earlier`` is its
-    directory in the earlier copy."""
+    directory in the earlier copy. ``check_process`` is of the whole backup."""
 
     def __init__(
-        self, partition: PartitionLog, target: FileSystem, path: str, earlier: str | None, tally: Tally
+        self,
+        partition: PartitionLog,
+        target: FileSystem,
+        path: str,
+        earlier: str | None,
+        tally: Tally,
+        check_process: Callable[[], None],
     ) -> None:
         self._partition = partition
         self._directory: PartitionDirectory = partition.directory
@@ -71,7 +77,7 @@ class PartitionCopy:
         self._path = path
         self._earlier = earlier
         self._tally = tally
-        self._check_process = same_process(self._source, f"{path} was being written", path=path)
+        self._check_process = check_process
         self._done: dict[int, int] = {}  # sizes of copied segments, by base
 
     def prepare(self) -> None:

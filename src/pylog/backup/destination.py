@@ -17,7 +17,7 @@ from pylog.catalog import Layout
 from pylog.catalog.layout import PRIVATE
 from pylog.errors import ConfigError, CorruptSegment, LogLocked, NotABackup
 from pylog.interrupts import own
-from pylog.storage import PRIVATE_MODE, FileSystem, make_directory_durably
+from pylog.storage import PRIVATE_MODE, FileSystem, make_directory_durably, same_process
 from pylog.storage.atomic_file import TEMPORARY
 from pylog.storage.directories import parent_of
 
@@ -76,6 +76,7 @@ class Destination:
         """Call ``work`` while no other backup to this place runs. ``LogLocked`` at once if one
         does."""
         filesystem = self.filesystem
+        check_process = same_process(filesystem, f"a backup to {self.path} was being made", path=self.path)
         make_directory_durably(filesystem, parent_of(self.path), PRIVATE_MODE)
         for _ in range(_TRIES_MAX):
             with closing(filesystem.lock(self._lock)) as lock:
@@ -86,6 +87,7 @@ class Destination:
                 try:
                     return work()
                 finally:
+                    check_process()  # else a child would remove the name of its parent's lock
                     filesystem.remove(self._lock)  # before it is free: who opened it meanwhile finds it not in place
         raise LogLocked(f"another backup to {self.path!r} is running; wait until it has ended", path=self._lock)
 
