@@ -156,7 +156,7 @@ class _Backup:
         for name in target.names(layout.root):
             path = f"{layout.root}/{name}"
             if path not in names and path != layout.private:  # of a topic that was deleted meanwhile
-                remove_below(target, path)
+                remove_below(target, path, self._check_process)
                 target.remove_directory(path)
         settings = read_settings(self._manager.filesystem, source.settings)
         if settings != LogSettings():

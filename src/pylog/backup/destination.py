@@ -38,6 +38,7 @@ class Destination:
         self.filesystem = filesystem
         self.unfinished = path + UNFINISHED
         self._lock = path + LOCK
+        self._check_process: Callable[[], object] = bool  # while locked: fails in a forked child
         self._root = root
         self._log_id = log_id
         name = path.rpartition("/")[2]
@@ -76,7 +77,9 @@ class Destination:
         """Call ``work`` while no other backup to this place runs. ``LogLocked`` at once if one
         does."""
         filesystem = self.filesystem
-        check_process = same_process(filesystem, f"a backup to {self.path} was being made", path=self.path)
+        check_process = self._check_process = same_process(
+            filesystem, f"a backup to {self.path} was being made", path=self.path
+        )
         make_directory_durably(filesystem, parent_of(self.path), PRIVATE_MODE)
         for _ in range(_TRIES_MAX):
             with closing(filesystem.lock(self._lock)) as lock:
@@ -162,9 +165,10 @@ class Destination:
             raise NotABackup(f"{path!r} was not made by a backup, which needs this name; move it away", path=path)
         private = f"{path}/{PRIVATE}"
         if filesystem.is_directory(private):
+            self._check_process()
             filesystem.remove(Layout(path).manifest)
             filesystem.sync_directory(private)  # from now on no one takes the rest for a log
-            remove_below(filesystem, path, keep=record_path(path))
+            remove_below(filesystem, path, self._check_process, keep=record_path(path))
             filesystem.sync_directory(private)
             filesystem.sync_directory(path)
             filesystem.remove(record_path(path))
@@ -183,14 +187,16 @@ class Destination:
         return RECORD in names or (filesystem.names(path) == [PRIVATE] and names <= {RECORD + TEMPORARY})
 
 
-def remove_below(filesystem: FileSystem, path: str, keep: str = "") -> None:
-    """Remove all that is in a directory but the file ``keep``. Links are removed, not followed."""
+def remove_below(filesystem: FileSystem, path: str, check_process: Callable[[], object], keep: str = "") -> None:
+    """Remove all that is in a directory but the file ``keep``. Links are removed, not followed.
+    ``check_process`` is called before each removal."""
     for name in filesystem.names(path):
+        check_process()
         each = f"{path}/{name}"
         if filesystem.is_link(each) or not filesystem.is_directory(each):
             if each != keep:
                 filesystem.remove(each)
             continue
-        remove_below(filesystem, each, keep)
+        remove_below(filesystem, each, check_process, keep)
         if not keep.startswith(f"{each}/"):
             filesystem.remove_directory(each)
