@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pylog import Log, ProducerRecord
+from pylog.backup import destination
 from pylog.backup.backup import _Backup
 from pylog.backup.copying import PartitionCopy
 from pylog.backup.destination import Destination
@@ -32,9 +33,12 @@ def made_at(place: Path) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
+        (destination, "record_path"),
+        (destination, "remove_below"),
         (Destination, "earlier"),
         (Destination, "begin"),
         (Destination, "sync_beginning"),
+        (PartitionCopy, "__init__"),
         (PartitionCopy, "prepare"),
         (PartitionCopy, "copy"),
         (Destination, "check_unchanged"),
@@ -46,8 +50,8 @@ def test_the_child_writes_and_removes_nothing(
 ) -> None:
     parent, right, children = os.getpid(), getattr(owner, name), []
 
-    def then_forked(*arguments: Any) -> Any:
-        result = right(*arguments)
+    def then_forked(*arguments: Any, **options: Any) -> Any:
+        result = right(*arguments, **options)
         if not children:
             before = made_at(tmp_path)
             children.append(os.fork())
@@ -59,6 +63,8 @@ def test_the_child_writes_and_removes_nothing(
     with Log(tmp_path / "log") as log:
         log.create_topic("t")
         log.partition("t", 0).append([ProducerRecord(value) for value in VALUES])
+        log.backup(tmp_path / "copy")
+        (tmp_path / "copy").rename(tmp_path / "copy.unfinished-backup")  # as a crash leaves it
         monkeypatch.setattr(owner, name, then_forked)
         try:
             log.backup(tmp_path / "copy")

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,13 @@ LINES = {
     "stats": "stats",
 }
 """A line for each command, about the log of ``used_log``. It only reads if the command can."""
+WRITING_LINES = [
+    "consume t --group g --from-beginning",
+    "groups reset g --to-earliest --execute",
+    "maintain",
+    "alter --max-bytes 100000000",
+]
+"""Of commands that write only with, or only without, an option."""
 
 
 def undocumented(text: str) -> list[str]:
@@ -135,6 +143,27 @@ def undocumented_fields(text: str, command: str, answers: list[object]) -> list[
     (section,) = re.findall(rf"^## pylog (?:\w+, )*{name}\b.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     fields = {field.removesuffix("_base64") for answer in answers for field in fields_of(answer)}
     return sorted(fields - {*re.findall(r"\w+", section.partition("JSON:")[2])})
+
+
+@pytest.mark.usefixtures("used_log")
+@pytest.mark.parametrize(
+    ("line", "only_reads"),
+    [(line, bool(COMMANDS[command].get_default("only_reads"))) for command, line in LINES.items()]
+    + [(line, False) for line in WRITING_LINES],
+)
+def test_a_command_opens_the_log_as_it_uses_it(
+    pylog: Run, line: str, only_reads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: set[bool] = set()
+
+    def open_log(path: str, **options: Any) -> Log:
+        opened.add(options["read_only"])
+        return Log(path, **options)
+
+    monkeypatch.setattr("pylog.log.Log", open_log)
+    ran = pylog(*line.format(tmp_path).split(), "--json")
+    assert ran.code == exits.OK, ran.err
+    assert opened == (set() if line.startswith("dump ") else {only_reads})
 
 
 @pytest.mark.usefixtures("used_log")

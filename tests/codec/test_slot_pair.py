@@ -12,9 +12,10 @@ _WRAP = 1 << 32
 _SLOT_BYTES = 9
 
 
-def name_of(slot: bytes) -> str | None:
+def name_of(body: bytes) -> str | None:
     """Any slot is possible here but one called ``?``."""
-    return None if slot[8:] == b"?" else slot[8:].decode()
+    name = body[4:]
+    return None if name == b"?" else name.decode()
 
 
 PAIR = SlotPair(0, _SLOT_BYTES, name_of)

@@ -364,6 +364,16 @@ def test_a_typed_error_that_is_a_missing_file_stays_what_it_is(log: Log) -> None
     files.close()
 
 
+def test_a_grant_ends_with_its_call(log: Log) -> None:
+    files = GroupLock(log.manager.part(GroupAdmin).directory("g"))
+    grant = files.holding(lambda grant: grant)
+    with pytest.raises(AssertionError, match="has ended"):
+        grant.publish(Group(1))
+    files.holding(lambda grant: grant.publish(Group(1)))
+    assert files.state.read().generation == 1
+    files.close()
+
+
 def test_a_change_that_a_fork_came_into_is_not_the_childs(log: Log) -> None:
     files = GroupLock(log.manager.part(GroupAdmin).directory("g"))
 

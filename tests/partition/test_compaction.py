@@ -27,6 +27,7 @@ from pylog.partition.compact.engine import IS_BUSY, compact, planned
 from pylog.partition.compact.options import CompactionOptions
 from pylog.partition.compact.plan import ClosedSegment, groups, plan
 from pylog.segment import SegmentReader
+from pylog.storage import OsFileSystem
 from pylog.testing.manual_clock import ManualClock
 from tests.partition.logs import START_MS, append_encoded, flip, marker, open_partition, problems
 from tests.storage.filesystems import Faulty, OtherBoot
@@ -249,6 +250,23 @@ def test_a_second_process_does_not_compact_at_the_same_time(tmp_path: Path) -> N
     assert compact(partition.log).skipped == (IS_BUSY,)
     lock.close()
     assert compact(partition.log).skipped == ("nothing is dirty",)
+
+
+def test_the_next_compaction_need_not_wait_until_garbage_is_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = open_partition(tmp_path / "t-0")
+    right, paths, locks = OsFileSystem.lock, [], []
+
+    def kept(filesystem: OsFileSystem, path: str, **options: Any) -> Any:
+        paths.append(path)
+        locks.append(right(filesystem, path, **options))
+        return locks[-1]
+
+    monkeypatch.setattr(OsFileSystem, "lock", kept)
+    for _ in range(2):
+        assert compact(partition.log).skipped == ("nothing is dirty",)
+    assert paths.count(str(tmp_path / "t-0" / ".cleaner-lock")) == 2
 
 
 def test_records_that_are_deleted_between_two_parts_need_not_be_compacted(tmp_path: Path) -> None:

@@ -122,7 +122,6 @@ class _Backup:
         path = self._layout.partition(topic, number)
         there = Layout(self._destination.path).partition(topic, number)
         is_there = earlier is not None and self._target.is_directory(there)
-        self._check_process()
         return PartitionCopy(
             partition, self._target, path, there if is_there else None, self._tally, self._check_process
         )

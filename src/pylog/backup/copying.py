@@ -83,6 +83,7 @@ class PartitionCopy:
     def prepare(self) -> None:
         """Before the cut: copy the producers' snapshots. Later ones replace them in the log, but
         are no use to the copy."""
+        self._check_process()
         self._target.make_directory(self._path)
         try:
             newest = sorted(offsets_of(self._directory.names(), SNAPSHOT))[-_SNAPSHOTS:]

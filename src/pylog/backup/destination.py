@@ -171,6 +171,7 @@ class Destination:
             remove_below(filesystem, path, self._check_process, keep=record_path(path))
             filesystem.sync_directory(private)
             filesystem.sync_directory(path)
+            self._check_process()
             filesystem.remove(record_path(path))
             filesystem.remove_directory(private)
         filesystem.remove_directory(path)
@@ -199,4 +200,5 @@ def remove_below(filesystem: FileSystem, path: str, check_process: Callable[[], 
             continue
         remove_below(filesystem, each, check_process, keep)
         if not keep.startswith(f"{each}/"):
+            check_process()
             filesystem.remove_directory(each)

@@ -29,7 +29,8 @@ class SlotPair(Generic[T]):
     __slots__ = ("_decode", "slot_bytes", "start")
 
     def __init__(self, start: int, slot_bytes: int, decode: Callable[[bytes], T | None]) -> None:
-        """``decode`` gets a slot whose checksum is right. It returns None for an impossible one."""
+        """``decode`` gets a slot without its checksum, which was right. It returns None for an
+        impossible one."""
         self._decode = decode
         self.start = start
         self.slot_bytes = slot_bytes
@@ -48,8 +49,9 @@ class SlotPair(Generic[T]):
                 first, second = second, first
         for slot in (first, second):
             # A slot of zeros has a wrong checksum: CRC-32C of zeros is not zero.
-            if len(slot) == slot_bytes and _CRC.unpack_from(slot)[0] == crc32c(slot[_CRC.size :]):
-                found = self._decode(slot)
+            body = slot[_CRC.size :]
+            if len(slot) == slot_bytes and _CRC.unpack_from(slot)[0] == crc32c(body):
+                found = self._decode(body)
                 if found is not None:
                     return found
         return None

@@ -32,7 +32,7 @@ class GroupGrant:
 
     def __init__(self, directory: GroupDirectory) -> None:
         self.directory = directory
-        self.holder = 0  # the process that called ``holding``
+        self.holder = 0  # the process that called ``holding``, until that returns
 
     def check(self) -> None:
         """``ForkedHandle`` if a signal handler has forked and the child does its parent's work."""
@@ -45,6 +45,7 @@ class GroupGrant:
 
     def publish(self, group: Group) -> None:
         """Publish this group, which follows from the state that was read under the same lock."""
+        assert self.holder, "the call that had this grant has ended"
         self.state.publish(group)
 
 
@@ -82,6 +83,7 @@ class GroupLock:
                     return self._work(work)
             finally:
                 lock.release()
+                self._grant.holder = 0
             self.close()  # the group was deleted, together with this lock
 
     def _work(self, work: Callable[[GroupGrant], T]) -> T:

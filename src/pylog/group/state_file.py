@@ -59,8 +59,8 @@ class Slot(NamedTuple):
         return _BODY.pack(*self)
 
 
-def _decode(data: bytes) -> Slot | None:
-    slot = Slot(*_BODY.unpack_from(data, 4))
+def _decode(body: bytes) -> Slot | None:
+    slot = Slot(*_BODY.unpack(body))
     return slot if 0 <= slot.generation <= _GENERATION_MAX and slot.size_bytes <= STATE_LIMIT_BYTES else None
 
 

@@ -127,9 +127,9 @@ class CommitState(_Fields):
         )
 
 
-def _decode(slot: bytes) -> CommitState | None:
-    sequence, boot, epoch, base, written, relative_end, durable, stable, start, lag, least_ms, version = (
-        _BODY.unpack_from(slot, _CRC.size)
+def _decode(body: bytes) -> CommitState | None:
+    sequence, boot, epoch, base, written, relative_end, durable, stable, start, lag, least_ms, version = _BODY.unpack(
+        body
     )
     if epoch < 0:
         return None
@@ -142,10 +142,10 @@ def _decode(slot: bytes) -> CommitState | None:
         return None
 
 
-def _decode_old(slot: bytes) -> CommitState | None:
-    *fields, version = _OLD_BODY.unpack_from(slot, _CRC.size)
+def _decode_old(body: bytes) -> CommitState | None:
+    *fields, version = _OLD_BODY.unpack(body)
     least_ms = INT64_MIN if fields[4] else INT64_MAX
-    return _decode(bytes(_CRC.size) + _BODY.pack(*fields, least_ms, version))  # the same, but for the least timestamp
+    return _decode(_BODY.pack(*fields, least_ms, version))  # the same, but for the least timestamp
 
 
 SLOTS = SlotPair(HEAD_BYTES, SLOT_BYTES, _decode)

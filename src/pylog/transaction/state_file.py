@@ -48,8 +48,8 @@ class _Known(NamedTuple):
     sequence: int
 
 
-def _decode(data: bytes) -> _Slot | None:
-    sequence, boot, producer_id, epoch, status, timeout_ms, active_ms, owner = _BODY.unpack_from(data, 4)
+def _decode(body: bytes) -> _Slot | None:
+    sequence, boot, producer_id, epoch, status, timeout_ms, active_ms, owner = _BODY.unpack(body)
     try:
         state = TransactionState(producer_id, epoch, Status(status), owner, timeout_ms, active_ms)
     except own(ValueError):
