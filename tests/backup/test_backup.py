@@ -300,13 +300,73 @@ def test_a_topic_that_becomes_compacted_meanwhile_ends_the_backup(
     log, other, hook = between
     fill(other, 3)
     hook.work.append(lambda: other.alter_topic("a", cleanup_policy="compact"))
-    with pytest.raises(StorageError, match="cleanup_policy of 'a' was changed to 'compact' during the backup"):
+    with pytest.raises(StorageError, match="'a' was altered during the backup"):
         log.backup(copy)
     assert not copy.exists()
     log.backup(copy)
 
 
+@pytest.mark.parametrize("size", [900, 5])
+def test_a_topic_that_was_compacted_meanwhile_ends_the_backup_also_if_it_was_altered_back(
+    between: tuple[Log, Log, Between], copy: Path, size: int
+) -> None:
+    log, other, hook = between
+    partition = other.partition("a", 1)
+    for key in (b"1", b"2", b"3"):
+        partition.append([ProducerRecord(b"old" * size, key=key)])
+        partition.log.roll()
+
+    def change() -> None:
+        other.alter_topic("a", cleanup_policy="compact")
+        partition.append([ProducerRecord(b"new", key=key) for key in (b"1", b"2")])
+        partition.log.roll()
+        partition.log.sync(partition.log.current().log_end_offset)
+        assert compact(partition.log).records_dropped == 2
+        other.alter_topic("a", cleanup_policy="delete")
+
+    hook.work.append(change)
+    fill(other, 3)
+    with pytest.raises(StorageError, match=r"may have been compacted since .cleanup_policy is 'delete' now"):
+        log.backup(copy)
+    assert not copy.exists()
+    log.backup(copy)
+    check(copy, log)
+
+
+def test_a_topic_that_is_altered_otherwise_meanwhile_is_copied(between: tuple[Log, Log, Between], copy: Path) -> None:
+    log, other, hook = between
+    fill(other, 3)
+    hook.work.append(lambda: other.alter_topic("a", retention_ms=10**9))
+    log.backup(copy)
+    with Log(copy, read_only=True) as copied:
+        assert values_of_topic(copied, "a") == [VALUE] * 3
+
+
+@pytest.mark.parametrize("name", [f"{1:020d}.timeindex", f"{1:020d}.snapshot"])
+def test_a_damaged_side_file_of_the_earlier_copy_is_copied_again(log: Log, copy: Path, name: str) -> None:
+    fill(log, 4)
+    log.backup(copy)
+    damaged = copy / "a-0" / name
+    data = bytearray(damaged.read_bytes())
+    data[-1] ^= 1
+    damaged.write_bytes(data)
+    assert log.backup(copy).kept_segments == 3
+    check(copy, log)
+    assert damaged.read_bytes() == (Path(log.path) / "a-0" / name).read_bytes()
+
+
 # What no backup may replace
+
+
+def test_the_copy_that_the_log_was_restored_from_stays(log: Log, copy: Path, tmp_path: Path) -> None:
+    fill(log, 2)
+    log.backup(copy)
+    shutil.copytree(copy, tmp_path / "restored")
+    with Log(tmp_path / "restored") as restored:
+        fill(restored, 1)
+        with pytest.raises(NotABackup, match="or the copy that it was restored from; it stays as it is: name another"):
+            restored.backup(copy)
+        restored.backup(copy.with_name("another"))
 
 
 def test_a_copy_that_was_written_to_stays(log: Log, copy: Path) -> None:

@@ -10,18 +10,20 @@ from typing import Any
 import pytest
 
 from pylog import Log, ProducerRecord
-from pylog.backup import destination
+from pylog.backup import copying, destination
 from pylog.backup.backup import _Backup
 from pylog.backup.copying import PartitionCopy
 from pylog.backup.destination import Destination
 from pylog.errors import ForkedHandle, StorageError
+from pylog.segment import SegmentReader
+from pylog.storage import OsFileSystem
 from tests.partition.logs import values_of_topic
 
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
 ]
-VALUES = [b"%d" % number for number in range(20)]
+VALUES = [b"%d" % number * 300 for number in range(10, 16)]  # one or two in a segment
 
 
 def made_at(place: Path) -> list[tuple[str, int]]:
@@ -31,28 +33,39 @@ def made_at(place: Path) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"),
+    ("there", "owner", "name", "path"),
     [
-        (destination, "record_path"),
-        (destination, "remove_below"),
-        (Destination, "earlier"),
-        (Destination, "begin"),
-        (Destination, "sync_beginning"),
-        (PartitionCopy, "__init__"),
-        (PartitionCopy, "prepare"),
-        (PartitionCopy, "copy"),
-        (Destination, "check_unchanged"),
+        ("nothing", Destination, "earlier", ""),
+        ("nothing", Destination, "begin", ""),
+        ("nothing", Destination, "sync_beginning", ""),
+        ("nothing", PartitionCopy, "__init__", ""),
+        ("nothing", PartitionCopy, "prepare", ""),
+        ("nothing", PartitionCopy, "copy", ""),
+        ("nothing", PartitionCopy, "_remove_what_is_gone", ""),
+        ("nothing", copying, "_pieces", ""),
+        ("nothing", SegmentReader, "read", ""),
+        ("nothing", _Backup, "_write_topics", ""),
+        ("nothing", Destination, "check_unchanged", ""),
+        ("a copy", PartitionCopy, "_is_same", ""),
+        ("a copy", PartitionCopy, "_is_same", ".snapshot"),
+        ("a copy", OsFileSystem, "remove", "unfinished-backup/t-0/"),
+        ("a copy", OsFileSystem, "link", ""),
+        ("a copy", OsFileSystem, "exchange", ""),
+        ("a leftover", Destination, "earlier", ""),
+        ("a leftover", destination, "record_path", ""),
+        ("a leftover", destination, "remove_below", "unfinished-backup/t-0"),
+        ("a leftover", destination, "remove_below", "unfinished-backup"),
     ],
     ids=str,
 )
 def test_the_child_writes_and_removes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, owner: Any, name: str, path: str
 ) -> None:
     parent, right, children = os.getpid(), getattr(owner, name), []
 
     def then_forked(*arguments: Any, **options: Any) -> Any:
         result = right(*arguments, **options)
-        if not children:
+        if not children and is_place(arguments):
             before = made_at(tmp_path)
             children.append(os.fork())
             if children[0]:
@@ -60,11 +73,18 @@ def test_the_child_writes_and_removes_nothing(
                 assert made_at(tmp_path) == before
         return result
 
+    def is_place(arguments: tuple[Any, ...]) -> bool:
+        return not path or (path in arguments[1] if name == "remove" else arguments[1].endswith(path))
+
     with Log(tmp_path / "log") as log:
-        log.create_topic("t")
-        log.partition("t", 0).append([ProducerRecord(value) for value in VALUES])
-        log.backup(tmp_path / "copy")
-        (tmp_path / "copy").rename(tmp_path / "copy.unfinished-backup")  # as a crash leaves it
+        log.create_topic("t", segment_bytes=1024)
+        partition = log.partition("t", 0)
+        for value in VALUES:
+            partition.append([ProducerRecord(value)])
+        if there != "nothing":
+            log.backup(tmp_path / "copy")
+        if there == "a leftover":
+            (tmp_path / "copy").rename(tmp_path / "copy.unfinished-backup")  # as a crash leaves it
         monkeypatch.setattr(owner, name, then_forked)
         try:
             log.backup(tmp_path / "copy")

@@ -9,7 +9,7 @@ import pytest
 
 from pylog import Log, ProducerRecord
 from pylog.cleaner.bound import Candidate, Part, shared
-from pylog.cleaner.cleaner import Cleaner
+from pylog.cleaner.cleaner import BOUND, RETENTION, Cleaner
 from pylog.errors import StorageError
 from pylog.model import TopicPartition
 from tests.system import fail
@@ -66,6 +66,30 @@ def test_no_more_goes_than_must_and_never_past_what_stays(seed: int) -> None:
             assert all(last.appended_ms <= c.appended_ms for c in stay)
         else:
             assert total <= max_bytes or not stay
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_dry_run_says_what_the_next_maintenance_does(tmp_log_dir: Path, policy: str) -> None:
+    with Log(tmp_log_dir) as log:
+        for topic, options in (("a", {"cleanup_policy": policy}), ("b", {})):
+            log.create_topic(topic, segment_bytes=4096, **options)
+            for number in range(40):
+                log.partition(topic, 0).append([ProducerRecord(bytes(500), key=b"%d" % number)])
+        log.alter(max_bytes=25_000)
+        log.alter_topic("a", retention_bytes=8192)
+
+        def done(*, dry_run: bool) -> list[object]:
+            report = log.maintain(dry_run=dry_run)
+            rows = [
+                (each.topic, each.step, each.log_start_offset, each.deleted_segments, each.deleted_bytes, each.rules)
+                for each in report.partitions
+                if each.step in (RETENTION, BOUND)
+            ]
+            return [*rows, report.log.excess_bytes]
+
+        would = done(dry_run=True)
+        assert len(would) == (4 if policy == "delete" else 3), would
+        assert would == done(dry_run=False)
 
 
 def test_a_record_that_begins_a_segment_is_in_although_retention_fails_after_it(

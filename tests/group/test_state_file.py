@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylog.errors import CorruptSegment, StorageError
+from pylog.group import state_file
 from pylog.group.state import Group, GroupTopic, Member
 from pylog.group.state_file import (
     SLOT_BYTES,
@@ -256,3 +257,12 @@ def test_a_members_id_that_could_lead_elsewhere_is_none(id_: object) -> None:
     data["members"][0]["id"] = id_
     with pytest.raises(CorruptSegment, match="no member's id"):
         GroupDecoder().decode(json.dumps(data).encode())
+
+
+def test_a_state_that_others_could_not_read_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = opened(tmp_path)
+    writer.publish(Group(1))
+    monkeypatch.setattr(state_file, "STATE_LIMIT_BYTES", 100)
+    with pytest.raises(StorageError, match="at most 100 can be read; use fewer members"):
+        writer.publish(Group(2, topics={"t" * 100: GroupTopic("id", 1)}))
+    assert writer.read() == opened(tmp_path).read() == Group(1)

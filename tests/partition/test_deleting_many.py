@@ -3,8 +3,10 @@ of it without the lock."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +16,14 @@ from pylog.partition import Partition
 from pylog.partition.compact.engine import compact
 from pylog.partition.compact.options import CompactionOptions
 from pylog.partition.directory import PartitionDirectory
+from pylog.partition.grant import Grant
 from pylog.partition.producers import snapshots
+from pylog.partition.repair import swaps
 from pylog.partition.segments import Segments
 from pylog.partition.verify import verify_partition
 from pylog.partition.write import deletion
 from pylog.partition.write.deletion import FILES_AT_ONCE, files_before
+from pylog.partition.write.lock import WriteLock
 from pylog.segment.files import free
 from pylog.segment.naming import DELETED, LOCK, LOG, OFFSET_INDEX, SEAL, SWAP, TIME_INDEX, file_name
 from pylog.storage import SLEEP_MAX_S, FileLock, FileSystem, OsFileSystem
@@ -327,6 +332,39 @@ def test_a_directory_that_goes_meanwhile_ends_it(tmp_path: Path, hold: int) -> N
     filesystem.on_release = delete_topic
     assert partition.log.delete_before(29) == 29, "they are gone"
     assert not directory.exists()
+
+
+def test_a_deletion_waits_for_the_swap_of_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partition, other = open_partition(tmp_path / "t-0"), open_partition(tmp_path / "t-0")
+    for key in (b"a", b"b", b"c", b"a", b"b", b"a", b"b"):
+        partition.append([ProducerRecord(b"v", key=key)], acks="all")
+        partition.log.roll()
+    is_decided, waits = threading.Event(), threading.Event()
+    finish, holding, remove_before = swaps.finish, WriteLock.holding, deletion.remove_before
+
+    def finishes_while_another_waits(grant: Grant) -> None:
+        is_decided.set()
+        assert waits.wait(30)
+        finish(grant)
+
+    def holds(lock: WriteLock, timeout_ms: int, work: Any) -> Any:
+        if work is bool:
+            waits.set()
+        return holding(lock, timeout_ms, work)
+
+    def during_a_swap(*arguments: Any) -> None:
+        compacting.start()
+        assert is_decided.wait(30)
+        remove_before(*arguments)
+
+    monkeypatch.setattr(swaps, "finish", finishes_while_another_waits)
+    monkeypatch.setattr(WriteLock, "holding", holds)
+    monkeypatch.setattr(deletion, "remove_before", during_a_swap)
+    compacting = threading.Thread(target=compact, args=(other.log, CompactionOptions()))
+    assert partition.log.delete_before(3) == 3
+    compacting.join()
+    assert bases(tmp_path / "t-0") == [3, 7]
+    assert list(verify_partition(FS, str(tmp_path / "t-0"), TP)) == []
 
 
 def test_files_of_deleted_records_stay_while_a_swap_is_not_finished(

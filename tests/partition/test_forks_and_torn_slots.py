@@ -13,7 +13,6 @@ import pytest
 from pylog.errors import CorruptSegment, DeliveryTimeout, ForkedHandle, NotAppended, OffsetConflict, OutcomeUnknown
 from pylog.manager.producer_ids import ProducerIds
 from pylog.partition.commit_slots import (
-    FILE_BYTES,
     HEAD_BYTES,
     SLOT_BYTES,
     CommitSlots,
@@ -41,7 +40,7 @@ from tests.partition.logs import (
     one,
     open_partition,
 )
-from tests.storage.filesystems import Faulty, Nth, io_error
+from tests.storage.filesystems import Faulty, Nth, ReadsInTurn, io_error
 from tests.system import fail
 
 FS = OsFileSystem()
@@ -122,25 +121,6 @@ def test_a_child_that_comes_back_into_its_parents_append_writes_nothing(director
         partition.append(one("b"), acks=1)
     assert caught.value is not None
     assert log_file(directory).read_bytes() == before
-
-
-class ReadsInTurn:
-    """A file that reads differently each time."""
-
-    path = ".commit"
-
-    def __init__(self, *reads: bytes) -> None:
-        self.reads = list(reads)
-
-    def pread(self, size: int, position: int) -> bytes:
-        assert (size, position) == (FILE_BYTES, 0)
-        return self.reads.pop(0) if len(self.reads) > 1 else self.reads[0]
-
-    def size(self) -> int:
-        return 128
-
-    def close(self) -> None:
-        return None
 
 
 def test_slots_that_read_torn_twice_are_read_again(tmp_path: Path) -> None:

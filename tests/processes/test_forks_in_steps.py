@@ -17,19 +17,30 @@ from typing import Any
 import pytest
 
 import pylog
+from pylog import Log, ProducerRecord, TopicPartition
 from pylog.errors import ForkedHandle, PylogError, StorageError
 from pylog.partition.commit_slots import CommitSlots
+from pylog.partition.repair.swaps import remove_unfinished
 from pylog.partition.verify import verify_partition
+from pylog.segment.files import remove_orphans
+from pylog.segment.naming import CLEANED, DELETED
 from pylog.segment.writer import SegmentWriter
-from pylog.storage import OsFileSystem, atomic_file, write_atomically
+from pylog.storage import FileSystem, OsFileSystem, atomic_file, write_atomically
 from tests.consumer.interrupts import interrupt_at
-from tests.partition.logs import TP, OwnPartition, everything, one, open_partition
+from tests.partition.logs import TP, OwnPartition, everything, log_file, one, open_partition, values_of_topic
+from tests.storage.filesystems import OtherBoot
 
 pytestmark = pytest.mark.processes
 
 PLACES = int(os.environ.get("PYLOG_TEST_FORK_PLACES", "25"))
 ROOMS = re.compile(re.escape(str(Path(pylog.__file__).parent)))
 LONG = "own" * 350
+
+
+def remove_all_orphans(filesystem: FileSystem, directory: str, check: Callable[[], object]) -> None:
+    remove_orphans(filesystem, directory, [], check)
+
+
 STEPS: dict[str, Callable[[OwnPartition], object]] = {
     "append": lambda partition: partition.append(one("own"), acks="all"),
     "append that rolls": lambda partition: partition.append(one(LONG), acks="all"),
@@ -147,6 +158,89 @@ def test_a_child_of_a_roll_does_not_cut_what_its_parent_has_appended_since(
     assert fork.end_of_child() == 3
     partition.append(one("c"), acks="all")
     assert everything(partition) == everything(open_partition(tmp_path / "t-0")) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def forks_after_the_first_rename(monkeypatch: pytest.MonkeyPatch) -> Fork:
+    """Of a file that is retired."""
+    fork, replace = Fork(), OsFileSystem.replace
+
+    def renames(self: OsFileSystem, old: str, new: str) -> None:
+        replace(self, old, new)
+        if new.endswith(DELETED):
+            fork()
+
+    monkeypatch.setattr(OsFileSystem, "replace", renames)
+    return fork
+
+
+def test_a_late_child_of_a_recovery_takes_away_no_segment_that_its_parent_has_made_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "t-0"
+    partition = open_partition(directory, segment_bytes=1024)
+    for value in "abcdef":
+        partition.append(one(value * 900), acks=1)
+    partition.close()
+    damaged = bytearray(log_file(directory, 2).read_bytes())
+    damaged[500] ^= 1
+    log_file(directory, 2).write_bytes(damaged)
+    fork = forks_after_the_first_rename(monkeypatch)
+    partition = open_partition(directory, OtherBoot(), segment_bytes=1024)
+    try:
+        partition.append(one("new"), acks="all")
+    except ForkedHandle:
+        os._exit(3 if fork.is_child else 1)
+    finally:
+        if fork.is_child:
+            os._exit(1)
+    for value in "ghijk":
+        partition.append(one(value * 900), acks="all")
+    expected = everything(partition)
+    partition.close()
+    assert fork.end_of_child() == 3
+    assert everything(open_partition(directory, OtherBoot())) == expected
+    assert list(verify_partition(OtherBoot(), str(directory), TP)) == []
+
+
+def test_a_late_child_of_a_deletion_takes_away_nothing_of_a_topic_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill() -> None:
+        log.create_topic("t", segment_bytes=1024)
+        for number in range(6):
+            log.partition("t", 0).append([ProducerRecord(b"%d" % number * 900)])
+
+    fork = forks_after_the_first_rename(monkeypatch)
+    with Log(tmp_path / "log") as log:
+        fill()
+        try:
+            log.delete_records(TopicPartition("t", 0), 5)
+        except ForkedHandle:
+            os._exit(3 if fork.is_child else 1)
+        finally:
+            if fork.is_child:
+                os._exit(1)
+        log.delete_topic("t")
+        fill()
+        assert fork.end_of_child() == 3
+        assert values_of_topic(log, "t") == [b"%d" % number * 900 for number in range(6)]
+        assert log.verify().ok
+
+
+@pytest.mark.parametrize("remove", [remove_unfinished, remove_all_orphans])
+def test_a_child_removes_no_more(tmp_path: Path, remove: Callable[..., None]) -> None:
+    names = [f"{0:020d}.{kind}{suffix}" for kind in ("index", "timeindex") for suffix in ("", CLEANED)]
+    for name in names:
+        (tmp_path / name).touch()
+    forked = iter([False, True])
+
+    def check() -> None:
+        if next(forked):
+            raise ForkedHandle("the parent's")
+
+    with pytest.raises(ForkedHandle):
+        remove(OsFileSystem(), str(tmp_path), check)
+    assert len(list(tmp_path.iterdir())) == len(names) - 1
 
 
 def test_a_child_of_the_opening_of_a_lock_can_append_afterwards(

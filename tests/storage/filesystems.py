@@ -286,3 +286,23 @@ class InMemory(StandIn):
         if path not in self.contents:
             raise FileNotFoundError(path)
         return len(self.contents[path])
+
+
+class ReadsInTurn:
+    """A file that reads differently each time, and at last as the last time."""
+
+    path = "in turn"
+
+    def __init__(self, *reads: bytes) -> None:
+        self.reads = list(reads)
+
+    def pread(self, size: int, position: int) -> bytes:
+        assert position == 0
+        assert size >= len(self.reads[0])
+        return self.reads.pop(0) if len(self.reads) > 1 else self.reads[0]
+
+    def size(self) -> int:
+        return len(self.reads[0])
+
+    def close(self) -> None:
+        return None

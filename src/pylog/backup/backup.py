@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pylog.backup.copying import PartitionCopy, Tally
-from pylog.backup.cut import CleanerLocks, Cut, take_cut
+from pylog.backup.cut import CleanerLocks, Cut, take_cut, vanished
 from pylog.backup.destination import Destination, remove_below
 from pylog.backup.record import ID_BYTES, CopiedPartition, Record, checksums, read_topic_files, write_record
 from pylog.backup.report import BackupReport
@@ -127,12 +127,21 @@ class _Backup:
         )
 
     def _refuse_compaction(self, partition: PartitionLog, cut: Cut) -> None:
-        """``StorageError`` if the topic is compacted only since the cut: records may be gone that
-        the copy must have."""
-        topic = self._manager.describe_topic(partition.topic)
-        if topic.config.is_compacted and topic.name not in cut.compacted:
+        """``StorageError`` if the topic is, or may have been, compacted only since the cut: records
+        may be gone that the copy must have."""
+        manager, topic = self._manager, self._manager.describe_topic(partition.topic)
+        if topic.name in cut.compacted:
+            return
+        try:
+            altered_ns = manager.filesystem.modified_ns(manager.layout.topic(topic.name))
+        except own(FileNotFoundError) as error:
+            raise vanished(partition.directory, error) from error
+        is_altered = altered_ns != cut.altered_ns[topic.name]
+        is_rewritten = partition.current().segments_version != cut.states[partition].segments_version
+        if topic.config.is_compacted or (is_altered and is_rewritten):
             raise StorageError(
-                f"cleanup_policy of {topic.name!r} was changed to {topic.config.cleanup_policy!r} during the backup; begin again",
+                f"{topic.name!r} was altered during the backup, and may have been compacted since "
+                f"(cleanup_policy is {topic.config.cleanup_policy!r} now); begin again",
                 path=partition.directory.path, topic=topic.name,
             )  # fmt: skip
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from pylog.backup.cut import TIMEOUT_MS, vanished
 from pylog.codec.format import INT64_MAX
@@ -109,6 +110,7 @@ class PartitionCopy:
         for name in single:
             self._copy_file(name)
         self._remove_what_is_gone(state)
+        self._check_process()
         with closing(CommitSlots(self._target.open_appendable(f"{self._path}/{COMMIT_SLOTS}"))) as slots:
             slots.begin(state)
             slots.sync()
@@ -231,36 +233,29 @@ class PartitionCopy:
 
     def _is_kept(self, base: int) -> bool:
         """Whether the earlier copy has the same segment: the same seal, and as many bytes."""
-        if self._earlier is None:
+        if self._earlier is None or not self._is_same(file_name(base, SEAL)):
             return False
-        there = f"{self._earlier}/{file_name(base, SEAL)}"
         try:
-            if self._target.size(there) != self._source.size(self._directory.file_path(base, SEAL)):
-                return False
             size = self._source.size(self._directory.file_path(base, LOG))
-            if self._target.size(file_path(self._earlier, base, LOG)) != size:
+            return self._target.size(file_path(self._earlier, base, LOG)) == size
+        except own(FileNotFoundError):
+            return False
+
+    def _is_same(self, name: str) -> bool:
+        """Whether the earlier copy has this file with these bytes."""
+        here, there = f"{self._directory.path}/{name}", f"{self._earlier}/{name}"
+        try:
+            if self._source.size(here) != self._target.size(there):
                 return False
-            return all(
-                mine == yours
-                for mine, yours in zip(
-                    _pieces(self._source, self._directory.file_path(base, SEAL)),
-                    _pieces(self._target, there),
-                    strict=True,
-                )
-            )
+            pieces = zip_longest(_pieces(self._source, here), _pieces(self._target, there))
+            return all(mine == earlier for mine, earlier in pieces)
         except own(FileNotFoundError):
             return False
 
     def _keep_file(self, name: str) -> None:
         """Link a file of the earlier copy that belongs to a segment; copy it if it is another
         one."""
-        try:
-            is_same = self._target.size(f"{self._earlier}/{name}") == self._source.size(
-                f"{self._directory.path}/{name}"
-            )
-        except own(FileNotFoundError):
-            is_same = False
-        if not (is_same and self._link(name)):
+        if not (self._is_same(name) and self._link(name)):
             self._copy_file(name)
 
     def _link(self, name: str) -> bool:
@@ -268,7 +263,9 @@ class PartitionCopy:
         too many."""
         there, here = f"{self._earlier}/{name}", f"{self._path}/{name}"
         try:
+            self._check_process()
             self._target.remove(here)
+            self._check_process()
             self._target.link(there, here)
         except own(StorageError):
             return False
@@ -302,6 +299,7 @@ class PartitionCopy:
         for name in names:
             base = next((at for kind in (LOG, *_SIDE_KINDS) for at in offsets_of([name], kind)), first)
             if base < first or any(at not in bases for at in offsets_of([name], SNAPSHOT)):
+                self._check_process()
                 self._target.remove(f"{self._path}/{name}")
 
 

@@ -34,11 +34,12 @@ _TRIES_MAX = 20  # each after topics were changed meanwhile
 
 class Cut(NamedTuple):
     """``topic_files`` are those of the catalog by name; ``states`` what was published of each
-    partition."""
+    partition; ``altered_ns`` when each topic's file was written."""
 
     topic_files: dict[str, bytes]
     states: dict[PartitionLog, CommitState]
     compacted: frozenset[str]
+    altered_ns: dict[str, int]
 
 
 def vanished(directory: PartitionDirectory, error: FileNotFoundError) -> PylogError:
@@ -155,7 +156,8 @@ def _cut_of(
     deciding = [each for each in partitions if each.topic == TRANSACTIONS_TOPIC]
     others = sorted((each for each in partitions if each.topic != TRANSACTIONS_TOPIC), key=_is_data)
     states = _while_undecided(deciding, lambda: {each: each.current() for each in others})
-    return Cut(files, states, compacted)
+    altered_ns = {each.topic: manager.filesystem.modified_ns(manager.layout.topic(each.topic)) for each in partitions}
+    return Cut(files, states, compacted, altered_ns)
 
 
 def _is_data(partition: PartitionLog) -> bool:

@@ -91,7 +91,7 @@ class Destination:
                     return work()
                 finally:
                     check_process()  # else a child would remove the name of its parent's lock
-                    filesystem.remove(self._lock)  # before it is free: who opened it meanwhile finds it not in place
+                    filesystem.remove(self._lock)  # before it is free: another backup may have opened it meanwhile
         raise LogLocked(f"another backup to {self.path!r} is running; wait until it has ended", path=self._lock)
 
     # The earlier copy
@@ -116,7 +116,7 @@ class Destination:
             raise self._refused("is a copy of another log", log_id=record.log_id, expected=self._log_id)
         own_record = read_record(filesystem, self._root)
         if own_record is not None and own_record.id == record.id:
-            raise self._refused("is this log itself")
+            raise self._refused("is this log itself, or the copy that it was restored from")
         self.check_unchanged(record)
         return record
 

@@ -34,8 +34,7 @@ class Part(NamedTuple):
 
 class Share(NamedTuple):
     """``counts``: how many candidates of each partition go. ``excess_bytes`` stay above the bound,
-    and ``why``: bytes by reason. ``since_ms``: when the newest of the segments that go was
-    closed."""
+    and ``why``: bytes by reason."""
 
     counts: dict[TopicPartition, int]
     freed_bytes: int

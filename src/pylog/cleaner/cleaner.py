@@ -103,7 +103,8 @@ class Cleaner:
         log = LogMaintenance(max_bytes)
         if max_bytes != UNLIMITED:
             targets = [target for topic in described for target in self._targets(topic, now_ms, dry_run)]
-            more, log = self._keep_bound(max_bytes, targets, {(each.topic, each.partition): each for each in done})
+            retained = {(each.topic, each.partition): each for each in done if each.step == RETENTION}
+            more, log = self._keep_bound(max_bytes, targets, retained)
             done += more
         if not topics:
             self._facts.forget_others(
@@ -126,7 +127,7 @@ class Cleaner:
 
     def after_roll(self, partition: PartitionLog, max_bytes: int) -> None:
         """Apply the limits of time and size to a partition whose writer has just closed a segment;
-        and this bound to the log, unless that was done too lately. Groups are not asked."""
+        and this bound to the log, unless that was done too recently. Groups are not asked."""
         config = self._manager.describe_topic(partition.topic).config
         is_asked = config.retention is None and is_limited(config)
         done = [self.retain(partition, config, may_roll=False)] if is_asked else []
@@ -282,9 +283,9 @@ class Cleaner:
         partition, config = target.partition, target.config
         facts = self._look(partition)
         sizes, rest = disk_bytes(facts)
-        first = 0
         if target.dry_run and (planned_before := before.get((partition.topic, partition.number))) is not None:
-            first = sum(segment.end_offset <= planned_before.log_start_offset for segment in facts.segments)
+            gone = sum(segment.end_offset <= planned_before.log_start_offset for segment in facts.segments)
+            facts, sizes = facts._replace(segments=facts.segments[gone:]), sizes[gone:]
         kept = KEPT_BY_POLICY
         if partition.topic in INTERNAL_TOPICS:
             kept = INTERNAL
@@ -292,17 +293,17 @@ class Cleaner:
             kept = COMPACTED
         elif config.retention == CONSUMED and not ask_groups:
             kept = NOT_CONSUMED
-        count = first
+        count = 0
         if kept == KEPT_BY_POLICY and config.is_deleted_from:
             bounds, kept = self._bounds(target, facts, durably=not target.dry_run), IS_ACTIVE
-            for segment in facts.segments[first:-1]:
+            for segment in facts.segments[:-1]:
                 if why := bounds.why_kept(segment):
                     kept = f"{why} ({bounds.held_by})" if why == NOT_CONSUMED else why
                     break
                 count += 1
         candidates = [
             Candidate(segment.appended_ms, segment.end_offset, size)
-            for segment, size in zip(facts.segments[first:count], sizes[first:count], strict=True)
+            for segment, size in zip(facts.segments[:count], sizes[:count], strict=True)
         ]
         return facts, Part(partition.topic_partition, candidates, kept, sum(sizes[count:]) + rest)
 

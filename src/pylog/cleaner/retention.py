@@ -2,8 +2,8 @@
 
 Kafka's rules, oldest segment first: a segment goes if its records were deleted, if the others have
 at least ``retention_bytes``, or if its newest record is older than ``retention_ms``. The first one
-that stays keeps all after it. Above Kafka's rules: nothing at or after the last stable offset goes,
-and nothing that a group of the topic has not committed with ``retention="consumed"``.
+that stays keeps all after it. In addition to Kafka's rules, nothing at or after the last stable
+offset goes, and nothing that a group of the topic has not committed with ``retention="consumed"``.
 """
 
 from __future__ import annotations

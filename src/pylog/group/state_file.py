@@ -126,9 +126,18 @@ class StateFile:
             return None
 
     def publish(self, group: Group) -> None:
-        """Publish this group. The caller holds the lock, and has read the state under it."""
+        """Publish this group. The caller holds the lock, and has read the state under it.
+
+        ``StorageError`` if its state is too large to be read again.
+        """
         assert hasattr(self._file, "pwrite")
         data, before = encode_group(group), self._slot
+        if len(data) > STATE_LIMIT_BYTES:
+            raise StorageError(
+                f"the group's state would have {len(data)} bytes, at most {STATE_LIMIT_BYTES} can be read; use fewer members, or "
+                "fewer topics and partitions",
+                path=self._file.path, size_bytes=len(data), limit_bytes=STATE_LIMIT_BYTES,
+            )  # fmt: skip
         position = SLOTS_BYTES
         if before is not None and before.position < SLOTS_BYTES + len(data):
             position = before.position + before.size_bytes

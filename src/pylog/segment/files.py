@@ -174,9 +174,11 @@ def names_of(names: Collection[str], base: int) -> Iterator[str]:
     yield file_name(base, SEAL)
 
 
-def retire(filesystem: FileSystem, directory: str, names: Iterable[str]) -> None:
-    """Rename these files, so that nothing reads them. Snapshots are removed."""
+def retire(filesystem: FileSystem, directory: str, names: Iterable[str], check: Callable[[], object]) -> None:
+    """Rename these files, so that nothing reads them. Snapshots are removed. ``check``, before
+    each, raises in a forked child."""
     for name in names:
+        check()
         path = f"{directory}/{name}"
         if name.endswith(SNAPSHOT):
             filesystem.remove(path)
@@ -193,13 +195,14 @@ def free(filesystem: FileSystem, directory: str, names: Iterable[str]) -> None:
             filesystem.remove(f"{directory}/{name}{DELETED}")
 
 
-def remove_orphans(filesystem: FileSystem, directory: str, bases: Collection[int]) -> None:
+def remove_orphans(filesystem: FileSystem, directory: str, bases: Collection[int], check: Callable[[], object]) -> None:
     """Remove what belongs to no log file: a later segment of that name would be checked against an
-    earlier one's seal."""
+    earlier one's seal. ``check`` as for ``retire``."""
     names = filesystem.names(directory)
     for kind in SEGMENT_KINDS:
         for base in offsets_of(names, kind) if kind != LOG else ():
             if base not in bases:
+                check()
                 filesystem.remove(file_path(directory, base, kind))
 
 

@@ -67,10 +67,12 @@ def compact(log: PartitionLog, options: CompactionOptions | None = None) -> Comp
 
 def _compacted(log: PartitionLog, writer: PartitionWriter, options: CompactionOptions) -> CompactionReport:
     directory, log_start = log.directory, log.current().log_start_offset
+    compaction = _Compaction(directory, writer, options)
     try:
-        return _Compaction(directory, writer, options).run()
+        return compaction.run()
     except own(StorageError, FileNotFoundError) as error:
-        remove_unfinished(directory.filesystem, directory.path, (CLEANED,))  # the disk may be full of it
+        # The disk may be full of it.
+        remove_unfinished(directory.filesystem, directory.path, compaction.check_process, (CLEANED,))
         if isinstance(error, FileNotFoundError) and log.current().log_start_offset > log_start:
             raise changed(directory, log_start) from error  # others have deleted it
         raise
@@ -118,7 +120,7 @@ class _Compaction:
         self._directory = directory
         self._writer = writer
         self._options = options
-        self._check_process = same_process(
+        self.check_process = same_process(
             directory.filesystem, f"{directory.path} was being compacted", path=directory.path
         )
         self._secret = directory.filesystem.random_bytes(SECRET_BYTES)
@@ -127,7 +129,7 @@ class _Compaction:
         directory = self._directory
         # This finishes what earlier compactions have left.
         state = self._state = self._writer.change_segments(lambda _, state: state, DEFAULT_TIMEOUT_MS)
-        remove_unfinished(directory.filesystem, directory.path)
+        remove_unfinished(directory.filesystem, directory.path, self.check_process)
         before_this = read_cleaned(directory)
         found = _plan(directory, state, before_this.first_dirty, self._options)
         skipped = [found.reason] if found.reason else []
@@ -235,7 +237,7 @@ class _Compaction:
         directory = self._directory
         kept = dropped = dropped_to = 0
         base, end = group[0].base, group[-1].end
-        with closing(CleanedSegment(directory, base, directory.settings(), self._check_process)) as made:
+        with closing(CleanedSegment(directory, base, directory.settings(), self.check_process)) as made:
             for view in self._all_views(group):
                 judged = transactions.judge(view)
                 cleaned = clean(view, judged, rules)
@@ -251,8 +253,8 @@ class _Compaction:
         if dropped_to > self._cleaned.dropped_to:  # before readers can miss them
             self._write(self._cleaned._replace(dropped_to=dropped_to))
         bases = [segment.base for segment in group]
-        swap_in(directory, self._writer, bases, end, size_bytes, self._check_process)
-        remove_unfinished(directory.filesystem, directory.path, (DELETED,))
+        swap_in(directory, self._writer, bases, end, size_bytes, self.check_process)
+        remove_unfinished(directory.filesystem, directory.path, self.check_process, (DELETED,))
         return _Counts(kept, dropped, size_bytes, 1)
 
     # Reading. A loop that leaves early closes its generator: Python would lose an interrupt that
@@ -262,9 +264,9 @@ class _Compaction:
         for segment in group:
             with closing(self._views(segment)) as views:
                 for view in views:
-                    self._check_process()
+                    self.check_process()
                     yield view
-        self._check_process()
+        self.check_process()
 
     def _views(self, segment: ClosedSegment) -> Generator[BatchView, None, None]:
         """``CorruptRecord``."""

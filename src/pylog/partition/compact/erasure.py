@@ -118,7 +118,8 @@ class _Erasure:
         try:
             report = self._erase(state)
         except own(StorageError):
-            remove_unfinished(directory.filesystem, directory.path, (CLEANED,))  # the disk may be full of it
+            # The disk may be full of it.
+            remove_unfinished(directory.filesystem, directory.path, self._check_process, (CLEANED,))
             raise
         self._free_leftovers()
         directory.filesystem.sync_directory(directory.path)
@@ -232,7 +233,7 @@ class _Erasure:
                 copy.finish(segment.end)
             size_bytes = copy.size_bytes
         if not records:
-            remove_unfinished(directory.filesystem, directory.path, (CLEANED,))
+            remove_unfinished(directory.filesystem, directory.path, self._check_process, (CLEANED,))
             return report
         swap_in(directory, self._log.writable(), [segment.base], segment.end, size_bytes, self._check_process)
         return report._replace(
@@ -288,5 +289,6 @@ def _free_leftovers(grant: Grant, state: CommitState) -> CommitState:
     directory = grant.directory
     for name in directory.names():
         if is_leftover(name) and (may_hold_records(name) or name.endswith((CLEANED, SWAP))):
+            grant.check()
             directory.filesystem.remove(f"{directory.path}/{name}")
     return state

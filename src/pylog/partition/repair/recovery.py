@@ -79,9 +79,9 @@ def recover(
     names = set(directory.names())
     for base in (*deleted, *reversed(found.dropped)):  # from the end, so that a crash in between leaves no hole
         files = list(names_of(names, base))
-        retire(directory.filesystem, directory.path, files)
+        retire(directory.filesystem, directory.path, files, grant.check)
         free(directory.filesystem, directory.path, files)
-    remove_orphans(directory.filesystem, directory.path, segments.bases)
+    remove_orphans(directory.filesystem, directory.path, segments.bases, grant.check)
     return _rebuild_from(grant, slots, found, segments, start, durable, failed_syncs)
 
 
@@ -97,9 +97,10 @@ def _rebuild_from(
     directory = grant.directory
     kept = segments.ending_with(found.active_base)
     end = found.log_end_offset
-    epochs = _epochs(directory, slots, kept, end)
+    epochs = _epochs(grant, slots, kept, end)
     bases = _bases_to_rebuild(kept, durable)
     torn = snapshots.unsynced(directory.filesystem, directory.path, kept, max(durable, start))
+    grant.check()
     snapshots.remove(directory.filesystem, directory.path, torn)
     producers = snapshots.load(directory.filesystem, directory.path, kept, bases[0], directory.clock.now_ms())
     for base, following in pairwise(bases):
@@ -110,6 +111,7 @@ def _rebuild_from(
                 _reindex(grant, base)
             _remake_aborted(grant, kept, base, following)
     segment = _rebuild_active(grant, found, producers, failed_syncs)
+    grant.check()
     _lower_cleaned(directory, end)
     directory.filesystem.sync_directory(directory.path)
     open_offset = producers.first_open_offset()
@@ -142,7 +144,7 @@ def _lower_cleaned(directory: PartitionDirectory, end: int) -> None:
         write_cleaned(directory, cleaned._replace(first_dirty=end))
 
 
-def _epochs(directory: PartitionDirectory, slots: CommitState | None, kept: Segments, end: int) -> LeaderEpochs:
+def _epochs(grant: Grant, slots: CommitState | None, kept: Segments, end: int) -> LeaderEpochs:
     """The leader epochs up to the end, and a new, durable one from there if slots show that power
     may have failed.
 
@@ -150,6 +152,7 @@ def _epochs(directory: PartitionDirectory, slots: CommitState | None, kept: Segm
     get these offsets, with another epoch (as in Kafka since KIP-320). If slots were removed by
     hand, nothing shows a loss, and another process may append with those it has open.
     """
+    directory = grant.directory
     try:
         epochs = LeaderEpochs.load(directory.filesystem, directory.path)
     except own(CorruptSegment, FormatVersionError) as damage:
@@ -165,6 +168,7 @@ def _epochs(directory: PartitionDirectory, slots: CommitState | None, kept: Segm
         epochs.assigned(0, end)
     else:
         epochs.begin_another(end, max(newest, slots.leader_epoch))
+    grant.check()
     epochs.save(directory.filesystem, directory.path, durable=slots is not None)
     return epochs
 

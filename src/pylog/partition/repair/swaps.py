@@ -9,7 +9,7 @@ durable: so a power failure leaves the decision, or the end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pylog.errors import CorruptSegment
 from pylog.interrupts import suppress
@@ -67,7 +67,7 @@ def finish(grant: Grant) -> None:
         seal = swap_seal(filesystem, path, base)
         _check(grant, base, seal)
         for gone in [at for at in base_offsets(names) if base < at < seal.next_base]:
-            retire(filesystem, path, [*names_of(names, gone), file_name(gone, SNAPSHOT)])
+            retire(filesystem, path, [*names_of(names, gone), file_name(gone, SNAPSHOT)], grant.check)
         for kind in CLEANED_KINDS:
             grant.check()
             with suppress(FileNotFoundError):  # renamed before
@@ -104,8 +104,13 @@ def unfinished(names: Sequence[str], suffixes: Sequence[str] = (CLEANED, SWAP, D
 
 
 def remove_unfinished(
-    filesystem: FileSystem, directory: str, suffixes: Sequence[str] = (CLEANED, SWAP, DELETED)
+    filesystem: FileSystem,
+    directory: str,
+    check_process: Callable[[], object],
+    suffixes: Sequence[str] = (CLEANED, SWAP, DELETED),
 ) -> None:
-    """Remove it. Retired files need no lock, the others the cleaner's."""
+    """Remove it. Retired files need no lock, the others the cleaner's. ``check_process`` raises in
+    a forked child."""
     for name in unfinished(filesystem.names(directory), suffixes):
+        check_process()
         filesystem.remove(f"{directory}/{name}")

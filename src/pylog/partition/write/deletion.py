@@ -60,6 +60,7 @@ def _remove_listed(directory: PartitionDirectory, lock: WriteLock, offset: int, 
     """False if the segments have changed since ``version``, and must be listed again."""
     names = directory.names()
     if swaps.are_under_way(names):  # if its process has died, the next writer finishes it
+        lock.holding(timeout_ms, bool)  # else it ends under the lock
         return False
     for number, some in enumerate(at_once(files_before(names, offset))):
         if number:
@@ -88,8 +89,7 @@ def _take_away_if_published(names: list[str], offset: int, version: int, grant: 
         return None
     if state.segments_version != version:
         return False
-    grant.check()
-    retire(grant.directory.filesystem, grant.directory.path, names)
+    retire(grant.directory.filesystem, grant.directory.path, names, grant.check)
     return True
 
 

@@ -13,6 +13,7 @@ from pylog.interrupts import suppress
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.repair import swaps
 from pylog.segment.naming import CLEANER_LOCK
+from pylog.storage import same_process
 
 
 def are_left(directory: PartitionDirectory) -> bool:
@@ -36,9 +37,11 @@ def leftover_bytes(directory: PartitionDirectory) -> int:
 def remove_leftovers(directory: PartitionDirectory) -> int:
     """Remove them, unless a compaction or an erasure is under way. The number of bytes that were
     removed."""
-    with closing(directory.filesystem.lock(f"{directory.path}/{CLEANER_LOCK}")) as lock:
+    filesystem, path = directory.filesystem, directory.path
+    check_process = same_process(filesystem, f"leftovers in {path} were being removed", path=path)
+    with closing(filesystem.lock(f"{path}/{CLEANER_LOCK}")) as lock:
         if not lock.try_acquire() or not lock.is_in_place():
             return 0
         size_bytes = leftover_bytes(directory)
-        swaps.remove_unfinished(directory.filesystem, directory.path)
+        swaps.remove_unfinished(filesystem, path, check_process)
         return size_bytes
