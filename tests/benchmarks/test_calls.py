@@ -31,7 +31,8 @@ ROOT = Path(__file__).parents[2]
 def test_an_operation_takes_few_calls(operation: Callable[[], Iterator[calls.Trace]], limits: dict[str, int]) -> None:
     counts = {trace.operation: trace.total for trace in operation()}
     assert counts.keys() == limits.keys()
-    assert {name: count for name, count in counts.items() if count > limits[name]} == {}
+    over = {name: count for name, count in counts.items() if count > limits[name]}
+    assert not over, f"more Python calls than {limits}: save some (python -m benchmarks.calls --show NAME lists them)"
 
 
 @pytest.mark.processes

@@ -312,6 +312,10 @@ def test_the_program_is_found_where_it_says() -> None:
         ("consume t --property print.key=true", "Kafka's --property: "),
         ("topics --create --topic t", "Kafka's --create: the command is a word"),
         ("groups --describe --group g", "Kafka's --describe: the command is a word"),
+        ("groups reset g --to-datetime 2026-01-01T00:00:00", "Kafka's --to-datetime: here it is --to-time"),
+        ("groups describe --all-groups", "Kafka's --all-groups: name one group"),
+        ("topics alter t --add-config retention.ms=5", "Kafka's --add-config: here it is --config"),
+        ("dump --files t-0", "Kafka's --files: name the files without an option"),
     ],
 )
 def test_options_of_kafkas_tools_are_answered_with_those_here(pylog: Run, command: str, hint: str) -> None:

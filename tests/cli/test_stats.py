@@ -53,10 +53,11 @@ def test_the_greatest_timestamp_may_be_in_a_closed_segment(pylog: Run, log: Log)
 def test_markers_count_as_no_batch_of_records(pylog: Run, log: Log) -> None:
     partition = topic_of(log, "t")
     partition.log.append_batch(batch(b"a", b"b", producer_id=1, epoch=0, sequence=0, transactional=True))
-    partition.log.append_batch(marker(1, 0, commit=True))
+    partition.log.append_batch(marker(1, 0, commit=True, timestamp_ms=START_MS + 9))
     partition.log.append_batch(batch(b"c", producer_id=1, epoch=0, sequence=2, transactional=True))
     (row,) = pylog("stats", "--json").objects
     assert (row["records_per_batch"], row["last_stable_offset"], row["latest_offset"]) == (1.5, 3, 4)
+    assert row["newest_timestamp_ms"] == START_MS
 
 
 def test_after_records_were_deleted_the_first_is_the_first_kept(pylog: Run, log: Log) -> None:

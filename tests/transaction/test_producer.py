@@ -418,6 +418,12 @@ def test_a_callback_cannot_call_inside_a_commit() -> None:
     assert stage.read() == {0: ["T1"], 1: ["T1"], 2: [], 3: []}
 
 
+def test_init_transactions_is_called_once() -> None:
+    producer = Stage().owner().producer
+    with pytest.raises(InvalidTransactionState, match="was called before; continue with begin_transaction"):
+        producer.init_transactions()
+
+
 def test_a_record_outside_of_a_transaction_is_refused() -> None:
     stage = Stage()
     owner = stage.owner()

@@ -21,7 +21,17 @@ HINTS: Mapping[str, str] = {
         ("--producer-property", "--consumer-property", "--command-config", "--command-property"),
         "there are no properties of clients: see --help for the options",
     ),
-    "--compression-codec": "here it is --compression",
+    **dict.fromkeys(("--compression-codec", "--compression-type"), "here it is --compression"),
+    **dict.fromkeys(
+        ("--add-config", "--delete-config"), "here it is --config OPTION=VALUE, with the default to delete one"
+    ),
+    **dict.fromkeys(("--include", "--whitelist"), "name the topics, as in pylog consume orders payments"),
+    **dict.fromkeys(("--to-datetime", "--by-duration"), "here it is --to-time, also for a duration"),
+    "--to-current": "pylog groups describe shows where the group is",
+    "--all-groups": "name one group; pylog groups list has them all",
+    "--members": "describe shows the member of each partition",
+    "--files": "name the files without an option, as in pylog dump orders-0",
+    **dict.fromkeys(("--print-data-log", "--deep-iteration"), "here it is --records"),
     "--request-required-acks": "here it is --acks",
     **dict.fromkeys(
         ("--create", "--list", "--describe", "--alter", "--delete", "--reset-offsets"),

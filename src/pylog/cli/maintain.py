@@ -64,6 +64,9 @@ def _print(report: MaintenanceReport, *, as_json: bool) -> None:
     print_table(_TITLES, [_row(done, report.dry_run) for done in report.partitions if not done.error])
     verb = "would be deleted" if report.dry_run else "deleted"
     deleted = f"{count_text(report.deleted_segments, 'segment')}, {size_text(report.deleted_bytes)} {verb}"
+    compacted = sum(done.bytes_before - done.bytes_after for done in report.partitions)
+    if compacted and not report.dry_run:
+        deleted += f", {size_text(compacted)} compacted away"
     print_line(f"{deleted}; {count_text(report.unlimited, 'partition')} without a policy{_bound_text(report.log)}")
 
 

@@ -35,7 +35,7 @@ _CONFIG_HELP = "an option of the topic, as segment.bytes=1048576 or segment_byte
 
 
 def add_parser(commands: Commands) -> None:
-    group = commands.add_parser("topics", help="create, describe, alter, rename, repartition and delete topics")
+    group = commands.add_parser("topics", help="create, list, describe, alter, rename, repartition and delete topics")
     verbs = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
     log = [log_options()]
 

@@ -58,9 +58,10 @@ def refused(transactional_id: str, state: State, call: str) -> PylogError:
             f"{call}: the transactional id {transactional_id!r} is the parent process's; open another producer in the child",
             transactional_id=transactional_id,
         )
-    return InvalidTransactionState(
-        f"{call}: this producer {state.value}", transactional_id=transactional_id, state=state.name
-    )
+    why = "it was called before; continue with begin_transaction"
+    if call != "init_transactions" or state not in (State.READY, State.IN_TRANSACTION):
+        why = f"this producer {state.value}"
+    return InvalidTransactionState(f"{call}: {why}", transactional_id=transactional_id, state=state.name)
 
 
 def failed(transactional_id: str, error: PylogError) -> PylogError:
