@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress as contextlib_suppress
 from functools import partial
@@ -25,7 +26,7 @@ import pylog
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.cli.main import _termination_interrupts as termination_interrupts
 from pylog.errors import CorruptSegment, LogLocked, OutcomeUnknown, PylogError, StorageError, TopicNotFound
-from pylog.interrupts import WeakSet, is_foreign, is_of_handler, own, suppress
+from pylog.interrupts import WeakSet, is_foreign, is_of_handler, own, start, suppress
 from pylog.partition.producers import snapshots
 from pylog.partition.repair import recovery
 from pylog.producer.buffer import PartitionBuffer
@@ -153,6 +154,25 @@ def test_what_a_handler_raises_is_not_caught(error: BaseException) -> None:
             raise_it(error)
 
     assert caught_from(suppressed) is error
+
+
+def test_what_a_handler_raises_while_a_thread_starts_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython forgets the thread once more, and finds that it has begun: ``KeyError``."""
+    name = "_start_joinable_thread" if hasattr(threading, "_start_joinable_thread") else "_start_new_thread"
+    right, ends = getattr(threading, name), threading.Event()
+    thread = threading.Thread(target=ends.wait)
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        right(*arguments, **options)
+        while thread in threading._limbo:  # type: ignore[attr-defined]
+            pass
+        raise TimeoutError("of a handler")
+
+    monkeypatch.setattr(threading, name, interrupted)
+    with pytest.raises(TimeoutError, match="of a handler"):
+        start(thread)
+    ends.set()
+    thread.join()
 
 
 def test_a_weak_set_forgets_what_is_gone() -> None:

@@ -22,6 +22,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from functools import partial
+from threading import Thread  # a handler can interrupt its start
 from types import CodeType, MethodType, TracebackType
 from typing import Generic, TypeVar
 from weakref import ref
@@ -120,6 +121,15 @@ def _installed() -> Iterator[CodeType]:
 def _call_of(handler: object) -> object:
     call = getattr(type(handler), "__call__", None)  # noqa: B004 - its code is wanted
     return call if isinstance(getattr(call, "__code__", None), CodeType) else None
+
+
+def start(thread: Thread) -> None:
+    """``thread.start()``, but the exception of a signal handler passes: Python may raise a
+    ``KeyError`` of its own instead, after the thread has begun."""
+    try:
+        thread.start()
+    except own(KeyError) as error:
+        raise error if error.__context__ is None else error.__context__  # noqa: B904 - it is the cause
 
 
 class suppress:  # noqa: N801  (as contextlib's)

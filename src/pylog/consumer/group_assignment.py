@@ -29,7 +29,7 @@ from pylog.errors import CommitFailed, DeliveryTimeout, InstanceFenced, LogLocke
 from pylog.group.admin import GroupAdmin
 from pylog.group.membership import SHORT_S, MemberOptions, Membership
 from pylog.group.offset_records import Committed
-from pylog.group.state import Group, GroupTopic
+from pylog.group.state import NONE, Group, GroupTopic
 from pylog.group.truncation import next_offset
 from pylog.interrupts import WeakSet, own, suppress
 from pylog.model import TopicPartition
@@ -152,12 +152,16 @@ class GroupAssignment(Assignment):
         gone = [
             name
             for name, item in assigned.items()
-            if name not in me.owned or _is_of_another(group.topics.get(name.topic), item)
+            if name not in me.owned
+            or name in self.membership.taken  # it was lost before, between two looks
+            or _is_of_another(group.topics.get(name.topic), item)
         ]
         if not gone and me.owned == me.target == assigned.keys():
+            self.membership.taken = NONE
             self._followed = group
             return
         self._lose(gone)
+        self.membership.taken = NONE
         try:
             self._give_up([partition for partition in assigned if partition not in me.target], SHORT_S)
         except own(LogLocked):

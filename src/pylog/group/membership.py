@@ -64,6 +64,7 @@ class Membership:
     ) -> None:
         self.id = ""  # "" while it is not a member
         self.generation = 0
+        self.taken = NONE  # by ``want``, since the owner of this membership has last emptied it
         self.state_path = directory.state  # changes with each decision: a wait watches it
         self._directory = directory
         self._options = options
@@ -114,7 +115,7 @@ class Membership:
             group.free_cell(), max(directory.clock.now_ms(), 0), options.max_poll_interval_ms, options.session_timeout_ms, wanted,
         )  # fmt: skip
         group = reconciled(
-            with_member(group, member, options.assignor, self._topics_now(_wanted(group, wanted))), id_, NONE
+            with_member(group, member, options.assignor, self._topics_now(wanted | group.topics_read())), id_, NONE
         )
         self.generation, self._cell, self._next_tick_s = group.generation, member.cell, 0.0
         grant.publish(group)
@@ -212,12 +213,16 @@ class Membership:
     def _want(self, grant: GroupGrant, wanted: frozenset[str], appeared: bool) -> None:
         group = grant.state.read()
         if self.id in group.members and self._is_outdated(group, wanted):
-            after = with_subscription(group, self.id, wanted, self._topics_now(_wanted(group, wanted)))
+            after = with_subscription(group, self.id, wanted, self._topics_now(wanted | group.topics_read()))
             after = with_starts(after, dict.fromkeys(appeared_since(group, after), 0)) if appeared else after
-            grant.publish(reconciled(after, self.id, NONE))
+            before, after = after, reconciled(after, self.id, NONE)
+            self.taken |= after.members[self.id].owned - before.members[self.id].owned
+            grant.publish(after)
 
     def _is_outdated(self, group: Group, wanted: frozenset[str]) -> bool:
-        return group.members[self.id].topics != wanted or group.topics != self._topics_now(_wanted(group, wanted))
+        read = wanted | group.topics_read()
+        known = {name: topic for name, topic in group.topics.items() if name in read}
+        return group.members[self.id].topics != wanted or known != self._topics_now(read)
 
     # Checking the others
 
@@ -278,8 +283,7 @@ class Membership:
     def _publish_without(self, grant: GroupGrant, ids: Collection[str]) -> None:
         group = grant.state.read()
         if group.members.keys() & ids:
-            rest = [member.topics for id_, member in group.members.items() if id_ not in ids]
-            grant.publish(without_members(group, ids, self._topics_now(frozenset[str]().union(*rest))))
+            grant.publish(without_members(group, ids, self._topics_now(group.topics_read())))
 
     def _sweep(self, group: Group) -> None:
         """With the lock held: remove files of dead members that are not, or no longer, listed."""
@@ -340,8 +344,3 @@ class Membership:
             "partitions; poll to join again, and let max_poll_records or the time between two polls be smaller",
             max_poll_interval_ms=options.max_poll_interval_ms,
         )  # fmt: skip
-
-
-def _wanted(group: Group, more: frozenset[str]) -> frozenset[str]:
-    """Return all topics that any member wants."""
-    return more.union(*(member.topics for member in group.members.values()))

@@ -21,7 +21,7 @@ def require_owned(name: str, group: Group, member: Member, partitions: Collectio
         topic, number = others[0]
         raise CommitFailed(
             f"{topic}-{number} is not assigned to this member of group {name!r} (generation "
-            f"{group.generation}): it was given to another, who may have read these records again",
+            f"{group.generation}): it was given to another, or its topic was missing meanwhile; these records are read again",
             group=name, member=member.id, generation=group.generation, topic=topic, partition=number,
         )  # fmt: skip
 

@@ -48,13 +48,21 @@ class Member(NamedTuple):
 
 
 class Group(NamedTuple):
-    """``starts`` are uncommitted positions that the group began from, kept while it has members."""
+    """``topics`` has each of ``topics_read`` that existed. ``starts`` are uncommitted positions
+    that the group began from, kept while it has members."""
 
     generation: int = 0
     assignor: str = ""
     members: Mapping[str, Member] = {}
     topics: Mapping[str, GroupTopic] = {}
     starts: Mapping[TopicPartition, int] = {}
+
+    def topics_read(self) -> frozenset[str]:
+        """All that any member wants, or owns partitions of."""
+        members = self.members.values()
+        return frozenset(partition.topic for member in members for partition in member.owned).union(
+            *(member.topics for member in members)
+        )
 
     @property
     def is_settled(self) -> bool:
@@ -72,7 +80,7 @@ class Group(NamedTuple):
 
 def with_member(group: Group, member: Member, assignor: str, topics: Mapping[str, GroupTopic]) -> Group:
     """Add the member, or replace the one with its instance id; other members lose nothing by that.
-    ``topics`` are all that any member wants, as they are now."""
+    ``topics`` are all that any member wants or owns partitions of, as they are now."""
     before = group.member_of_instance(member.instance_id)
     members = {id_: other for id_, other in group.members.items() if other is not before}
     if before is not None:
@@ -97,27 +105,29 @@ def with_subscription(group: Group, id_: str, wanted: frozenset[str], topics: Ma
 def rebalanced(group: Group, topics: Mapping[str, GroupTopic]) -> Group:
     """Return the next generation: the current partitions, divided again.
     Partitions added to a topic, or of a recreated one, are read from their beginning."""
-    wanted = {name for member in group.members.values() for name in member.topics}
-    topics = {name: topic for name, topic in sorted(topics.items()) if name in wanted}
-    replaced = {name for name, topic in group.topics.items() if name in topics and topics[name].id != topic.id}
+    same = {name for name, topic in topics.items() if name in group.topics and group.topics[name].id == topic.id}
 
     def still(partitions: Iterable[TopicPartition]) -> Partitions:
-        """Leave out partitions of recreated topics: the old ones are gone."""
-        return frozenset(partition for partition in partitions if partition.topic not in replaced)
+        """Leave out partitions of topics that are gone, or others. A topic that comes back, even
+        with its id, may have been read under another name meanwhile."""
+        return frozenset(partition for partition in partitions if partition.topic in same)
 
     members = {
         id_: member._replace(owned=still(member.owned), target=still(member.target))
         for id_, member in group.members.items()
     }
+    wanted = frozenset[str]().union(*(member.topics for member in members.values()))
+    read = group._replace(members=members).topics_read()
+    topics = {name: topic for name, topic in sorted(topics.items()) if name in read}
     target = ASSIGNORS[group.assignor](
-        {name: topic.partitions for name, topic in topics.items()},
+        {name: topic.partitions for name, topic in topics.items() if name in wanted},
         {member.name: Share(member.topics, member.target) for member in members.values()},
     ) if members else {}  # fmt: skip
     after = group._replace(
         generation=group.generation + 1,
         members={id_: member._replace(target=frozenset(target[member.name])) for id_, member in members.items()},
         topics=topics,
-        starts={p: offset for p, offset in group.starts.items() if p.topic in topics and p.topic not in replaced},
+        starts={p: offset for p, offset in group.starts.items() if p.topic in topics and p.topic in same},
     )
     grown = {p: 0 for p in appeared_since(group, after) if p.topic in group.topics}
     return after._replace(starts={**after.starts, **grown} if members else {})

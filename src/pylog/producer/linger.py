@@ -14,7 +14,7 @@ import sys
 import threading  # the linger thread itself
 from typing import Protocol
 
-from pylog.interrupts import WeakSet, own
+from pylog.interrupts import WeakSet, own, start
 from pylog.storage import after_fork_in_child
 from pylog.turn import is_mine
 
@@ -75,7 +75,7 @@ class Linger:
     def _start(self) -> bool:
         thread = threading.Thread(target=self._run, name="pylog-linger", daemon=True)
         try:
-            thread.start()
+            start(thread)
         except own(RuntimeError):  # the interpreter is ending
             return False
         self._thread = thread

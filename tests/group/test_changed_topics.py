@@ -1,0 +1,155 @@
+"""A topic is missing for a moment: renamed away and back, repartitioned, or created again.
+
+If another member of the group polls meanwhile, what a member has read before is of the past.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from pylog import Consumer, Log, Producer, TopicPartition
+from pylog.errors import CommitFailed
+from pylog.group.admin import GroupAdmin
+from pylog.testing import produce_all
+
+VALUES = [b"%d" % number for number in range(20)]
+EITHER_NAME = re.compile("src|tmp")
+
+
+@pytest.fixture
+def log(tmpfs_dir: Path) -> Iterator[Log]:
+    with Log(tmpfs_dir / "log") as opened:
+        yield opened
+
+
+@pytest.fixture
+def other(log: Log) -> Iterator[Log]:
+    """As another process sees it."""
+    with Log(log.path) as opened:
+        yield opened
+
+
+def member(log: Log, topics: str | re.Pattern[str] = "src", **options: int) -> Consumer:
+    consumer = Consumer(log, group_id="g", auto_offset_reset="earliest", **options)
+    consumer.subscribe(topics)
+    return consumer
+
+
+def commit(consumer: Consumer, _: Log, positions: Mapping[TopicPartition, int]) -> None:
+    consumer.commit()
+
+
+def commit_offsets(consumer: Consumer, _: Log, positions: Mapping[TopicPartition, int]) -> None:
+    consumer.commit(positions)
+
+
+def commit_in_transaction(consumer: Consumer, log: Log, positions: Mapping[TopicPartition, int]) -> None:
+    with Producer(log, transactional_id="x") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send("copied", b"of what was read")
+            producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+
+
+def is_deleted_and_created_again(log: Log, poll: Callable[[], object]) -> None:
+    log.delete_topic("src")
+    poll()
+    log.create_topic("src", partitions=2)
+
+
+def is_repartitioned_under_another_name(log: Log, poll: Callable[[], object]) -> None:
+    log.rename_topic("src", "tmp")
+    poll()
+    log.repartition("tmp", 3)
+    log.rename_topic("tmp", "src")
+
+
+def is_renamed_away_and_back(log: Log, poll: Callable[[], object]) -> None:
+    log.rename_topic("src", "tmp")
+    poll()
+    log.rename_topic("tmp", "src")
+
+
+@pytest.mark.parametrize("commits", [commit, commit_offsets, commit_in_transaction])
+@pytest.mark.parametrize("polls_after", [True, False])
+@pytest.mark.parametrize(
+    "change", [is_deleted_and_created_again, is_repartitioned_under_another_name, is_renamed_away_and_back]
+)
+def test_a_late_commit_of_what_was_read_before_is_refused(
+    log: Log,
+    other: Log,
+    change: Callable[[Log, Callable[[], object]], None],
+    polls_after: bool,
+    commits: Callable[[Consumer, Log, Mapping[TopicPartition, int]], None],
+) -> None:
+    log.create_topic("src", partitions=2)
+    log.create_topic("copied")
+    for partition in (0, 1):
+        produce_all(log, "src", VALUES, partition=partition)
+    with member(log) as late, member(other) as another:
+        while not len(late.assignment()) == len(another.assignment()) == 1:
+            late.poll()
+            another.poll()
+        late.seek_to_beginning()
+        while len(late.poll(1.0)) < len(VALUES):
+            late.seek_to_beginning()
+        positions = {name: late.position(name) for name in late.assignment()}
+        change(other, another.poll)
+        if polls_after:
+            another.poll()
+        with pytest.raises(CommitFailed, match="or its topic was missing meanwhile"):
+            commits(late, log, positions)
+    assert {each.offset for each in log.manager.part(GroupAdmin).committed("g").values()} <= {0}
+    with Consumer(log, auto_offset_reset="earliest", isolation_level="read_committed") as reader:
+        reader.subscribe("copied")
+        assert reader.poll() == []
+
+
+@pytest.mark.parametrize("commits", [commit, commit_offsets, commit_in_transaction])
+def test_what_another_member_has_read_under_another_name_is_not_committed_again(
+    log: Log, other: Log, commits: Callable[[Consumer, Log, Mapping[TopicPartition, int]], None]
+) -> None:
+    log.create_topic("src")
+    log.create_topic("copied")
+    produce_all(log, "src", VALUES)
+    with member(log, EITHER_NAME, max_poll_records=5) as late:
+        assert len(late.poll(1.0)) == 5
+        other.rename_topic("src", "tmp")
+        with member(other, EITHER_NAME) as another:
+            assert [record.value for record in another.poll(1.0)] == VALUES
+            another.commit()
+            other.rename_topic("tmp", "src")
+            with pytest.raises(CommitFailed):
+                commits(late, log, {TopicPartition("src", 0): 5})
+            assert log.lag("g") == {TopicPartition("src", 0): 0}
+
+
+def test_a_member_whose_topic_was_renamed_away_and_back_continues_where_the_group_is(log: Log, other: Log) -> None:
+    log.create_topic("src")
+    produce_all(log, "src", VALUES)
+    with member(log, EITHER_NAME, max_poll_records=5) as late:
+        assert len(late.poll(1.0)) == 5
+        late.commit()
+        other.rename_topic("src", "tmp")
+        with member(other, EITHER_NAME) as another:
+            assert [record.value for record in another.poll(1.0)] == VALUES[5:]
+            another.commit()
+            other.rename_topic("tmp", "src")
+            assert late.poll() == []
+            assert {*late.assignment()} <= {TopicPartition("src", 0)}
+            if late.assignment():
+                assert late.position(TopicPartition("src", 0)) == len(VALUES)
+
+
+def test_a_topic_that_no_member_wants_any_more_is_its_readers_until_it_gives_it_up(log: Log, other: Log) -> None:
+    for topic in ("src", "tmp"):
+        log.create_topic(topic)
+        produce_all(log, topic, VALUES)
+    with member(log, enable_auto_commit=True) as leaving, member(other, "tmp"):
+        assert len(leaving.poll(1.0)) == len(VALUES)
+        leaving.subscribe("tmp")
+        assert log.lag("g")[TopicPartition("src", 0)] == 0, "it has committed what it gives up"
