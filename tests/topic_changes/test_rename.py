@@ -20,6 +20,7 @@ from pylog.errors import (
     NotAppended,
     OutcomeUnknown,
     ReadOnlyLog,
+    StorageFull,
     TopicChanged,
     TopicExists,
     TopicNotFound,
@@ -28,6 +29,7 @@ from pylog.manager.changes import changes_of
 from pylog.testing.machine import Machine
 from pylog.testing.machine.every_step import for_every_kill, for_every_power_loss
 from tests.partition.logs import values_of_topic
+from tests.system import fail
 
 COMMITTED = {0: 2, 1: 1}
 
@@ -302,6 +304,24 @@ def test_a_process_that_creates_a_topic_completes_what_a_killed_one_has_left(tmp
         assert caught.value.retriable
         other.create_topic("old")
         assert (values_of_topic(other, "new"), values_of_topic(other, "old")) == (ALL, [])
+
+
+def test_maintenance_completes_what_a_full_disk_has_stopped(tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Log(tmp_log_dir) as log:
+        fill(log)
+        write_commits = log.manager.write_commits
+        monkeypatch.setattr(log.manager, "write_commits", lambda *_: fail(StorageFull("no space", path="x")))
+        with pytest.raises(StorageFull):
+            log.rename_topic("old", "new")
+        log.maintain()
+        with pytest.raises(TopicChanged):
+            log.describe_topic("old")
+        monkeypatch.setattr(log.manager, "write_commits", write_commits)
+        log.maintain(dry_run=True)
+        with pytest.raises(TopicChanged):
+            log.describe_topic("old")
+        log.maintain()
+        assert (values_of_topic(log, "new"), committed(log, "new")) == (ALL, COMMITTED)
 
 
 @pytest.mark.parametrize(
