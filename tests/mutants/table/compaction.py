@@ -132,9 +132,9 @@ MUTANTS = (
         "        if dropped_to > self._cleaned.dropped_to:  # before readers can miss them\n"
         "            self._write(self._cleaned._replace(dropped_to=dropped_to))\n"
         "        bases = [segment.base for segment in group]\n"
-        "        swap_in(directory, self._writer, bases, end, size_bytes, self._check_process)\n",
+        "        swap_in(directory, self._writer, bases, end, size_bytes, self.check_process)\n",
         "        bases = [segment.base for segment in group]\n"
-        "        swap_in(directory, self._writer, bases, end, size_bytes, self._check_process)\n"
+        "        swap_in(directory, self._writer, bases, end, size_bytes, self.check_process)\n"
         "        if dropped_to > self._cleaned.dropped_to:\n"
         "            self._write(self._cleaned._replace(dropped_to=dropped_to))\n",
         "it is killed in between, and a table that has not read the tombstones keeps the keys forever",
