@@ -153,3 +153,22 @@ def test_a_topic_that_no_member_wants_any_more_is_its_readers_until_it_gives_it_
         assert len(leaving.poll(1.0)) == len(VALUES)
         leaving.subscribe("tmp")
         assert log.lag("g")[TopicPartition("src", 0)] == 0, "it has committed what it gives up"
+
+
+@pytest.mark.parametrize("change", [Log.delete_topic, lambda log, name: log.rename_topic(name, "other")])
+@pytest.mark.parametrize("another_polls", [True, False])
+def test_partitions_of_a_topic_that_is_gone_are_lost(
+    log: Log, other: Log, change: Callable[[Log, str], object], another_polls: bool
+) -> None:
+    log.create_topic("src")
+    log.create_topic("tmp")
+    lost: list[list[TopicPartition]] = []
+    with Consumer(log, group_id="g", auto_offset_reset="earliest") as consumer, member(other, "tmp") as another:
+        consumer.subscribe("src", on_lost=lost.append, on_revoked=lambda _: pytest.fail("nothing can be committed"))
+        assert consumer.assignment() == {TopicPartition("src", 0)}
+        change(other, "src")
+        if another_polls:
+            another.poll()
+        consumer.poll()
+        assert lost == [[TopicPartition("src", 0)]]
+        assert consumer.assignment() == set()
