@@ -160,7 +160,7 @@ def test_what_a_handler_raises_while_a_thread_starts_passes(monkeypatch: pytest.
     """CPython forgets the thread once more, and finds that it has begun: ``KeyError``."""
     name = "_start_joinable_thread" if hasattr(threading, "_start_joinable_thread") else "_start_new_thread"
     right, ends = getattr(threading, name), threading.Event()
-    thread = threading.Thread(target=ends.wait)
+    thread = threading.Thread(target=ends.wait, daemon=True)
 
     def interrupted(*arguments: Any, **options: Any) -> None:
         right(*arguments, **options)

@@ -49,6 +49,14 @@ def test_maintain_says_what_it_deletes_and_doctor_what_was_not(pylog: Run, log: 
     assert pylog("maintain").lines[1].split()[:3] == ["t-0", "retention", "6"]
 
 
+def test_maintain_says_how_much_compaction_has_freed(pylog: Run, log: Log) -> None:
+    log.create_topic("c", cleanup_policy="compact", segment_bytes=1024, min_cleanable_dirty_ratio=0.0)
+    for _ in range(5):
+        log.partition("c", 0).append([ProducerRecord(b"x" * 900, key=b"k")])
+    assert ", 2.8 KiB compacted away; " in pylog("maintain").lines[-1]
+    assert "compacted" not in pylog("maintain").lines[-1]
+
+
 def test_a_dry_run_ends_with_1_only_if_a_step_failed(pylog: Run, log: Log) -> None:
     make_overdue(log, "failed-orders")
     assert pylog("maintain", "--dry-run").code == 0

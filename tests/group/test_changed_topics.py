@@ -14,6 +14,8 @@ import pytest
 from pylog import Consumer, Log, Producer, TopicPartition
 from pylog.errors import CommitFailed
 from pylog.group.admin import GroupAdmin
+from pylog.group.lock import read_group
+from pylog.group.membership import MemberOptions, Membership
 from pylog.testing import produce_all
 
 VALUES = [b"%d" % number for number in range(20)]
@@ -172,3 +174,33 @@ def test_partitions_of_a_topic_that_is_gone_are_lost(
         consumer.poll()
         assert lost == [[TopicPartition("src", 0)]]
         assert consumer.assignment() == set()
+
+
+@pytest.mark.parametrize("other_does", ["wants another topic", "joins", "leaves"])
+def test_what_a_member_has_not_given_up_yet_is_its_own_in_each_generation(log: Log, other_does: str) -> None:
+    for topic in ("src", "tmp", "x"):
+        log.create_topic(topic)
+    groups = log.manager.part(GroupAdmin)
+    directory = groups.directory("g")
+
+    def joined(topic: str) -> Membership:
+        options = MemberOptions("sticky", "", "", 300_000, 10_000)
+        membership = Membership(directory, options, groups.topics_now)
+        membership.join(frozenset({topic}))
+        return membership
+
+    late, another = joined("src"), joined("tmp")
+    late.want(frozenset({"tmp"}), appeared=False)
+    if other_does == "wants another topic":
+        another.want(frozenset({"tmp", "x"}), appeared=False)
+    elif other_does == "leaves":
+        another.leave()
+    else:
+        joined("tmp")
+    group = read_group(directory)
+    assert TopicPartition("src", 0) in group.members[late.id].owned
+    assert group.topics.keys() >= {"src", "tmp"}
+    late.reconcile(frozenset({TopicPartition("src", 0)}))
+    generation = read_group(directory).generation
+    late.want(frozenset({"tmp"}), appeared=True)
+    assert read_group(directory).generation == generation, "no member reads src any more: nothing is divided again"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pylog.backup.copying import PartitionCopy, Tally
-from pylog.backup.cut import CleanerLocks, Cut, take_cut, vanished
+from pylog.backup.cut import CleanerLocks, Cut, take_cut
 from pylog.backup.destination import Destination, remove_below
 from pylog.backup.record import ID_BYTES, CopiedPartition, Record, checksums, read_topic_files, write_record
 from pylog.backup.report import BackupReport
@@ -19,6 +19,7 @@ from pylog.manager.changes import has_changed
 from pylog.manager.manager import LogManager
 from pylog.manager.opening import checked_path
 from pylog.model import TopicPartition
+from pylog.partition.cleaner_checkpoint import read_cleaned
 from pylog.partition.partition_log import PartitionLog
 from pylog.storage import read_whole, same_process, write_atomically
 from pylog.storage.directories import parent_of
@@ -127,21 +128,15 @@ class _Backup:
         )
 
     def _refuse_compaction(self, partition: PartitionLog, cut: Cut) -> None:
-        """``StorageError`` if the topic is, or may have been, compacted only since the cut: records
-        may be gone that the copy must have."""
-        manager, topic = self._manager, self._manager.describe_topic(partition.topic)
+        """``StorageError`` if the topic is, or was, compacted only since the cut: records may be
+        gone that the copy must have."""
+        topic = self._manager.describe_topic(partition.topic)
         if topic.name in cut.compacted:
             return
-        try:
-            altered_ns = manager.filesystem.modified_ns(manager.layout.topic(topic.name))
-        except own(FileNotFoundError) as error:
-            raise vanished(partition.directory, error) from error
-        is_altered = altered_ns != cut.altered_ns[topic.name]
-        is_rewritten = partition.current().segments_version != cut.states[partition].segments_version
-        if topic.config.is_compacted or (is_altered and is_rewritten):
+        if topic.config.is_compacted or read_cleaned(partition.directory) != cut.cleaned[partition]:
             raise StorageError(
-                f"{topic.name!r} was altered during the backup, and may have been compacted since "
-                f"(cleanup_policy is {topic.config.cleanup_policy!r} now); begin again",
+                f"{topic.name!r} was altered to be compacted during the backup (its cleanup_policy is now "
+                f"{topic.config.cleanup_policy!r}); begin again",
                 path=partition.directory.path, topic=topic.name,
             )  # fmt: skip
 

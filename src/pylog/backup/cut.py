@@ -20,6 +20,7 @@ from pylog.interrupts import own
 from pylog.manager.changes import complete_changes
 from pylog.manager.manager import LogManager
 from pylog.model import TopicPartition
+from pylog.partition.cleaner_checkpoint import CleanerCheckpoint, read_cleaned
 from pylog.partition.commit_slots import CommitState
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.partition_log import PartitionLog
@@ -34,12 +35,12 @@ _TRIES_MAX = 20  # each after topics were changed meanwhile
 
 class Cut(NamedTuple):
     """``topic_files`` are those of the catalog by name; ``states`` what was published of each
-    partition; ``altered_ns`` when each topic's file was written."""
+    partition; ``cleaned`` what compaction had done before to those that it may not touch since."""
 
     topic_files: dict[str, bytes]
     states: dict[PartitionLog, CommitState]
     compacted: frozenset[str]
-    altered_ns: dict[str, int]
+    cleaned: dict[PartitionLog, CleanerCheckpoint]
 
 
 def vanished(directory: PartitionDirectory, error: FileNotFoundError) -> PylogError:
@@ -156,8 +157,8 @@ def _cut_of(
     deciding = [each for each in partitions if each.topic == TRANSACTIONS_TOPIC]
     others = sorted((each for each in partitions if each.topic != TRANSACTIONS_TOPIC), key=_is_data)
     states = _while_undecided(deciding, lambda: {each: each.current() for each in others})
-    altered_ns = {each.topic: manager.filesystem.modified_ns(manager.layout.topic(each.topic)) for each in partitions}
-    return Cut(files, states, compacted, altered_ns)
+    cleaned = {each: read_cleaned(each.directory) for each in partitions if each.topic not in compacted}
+    return Cut(files, states, compacted, cleaned)
 
 
 def _is_data(partition: PartitionLog) -> bool:

@@ -29,9 +29,9 @@ from pylog.cleaner.retention import (
     planned,
 )
 from pylog.cleaner.step import Step, Target
-from pylog.errors import InvalidPartition, LogLocked, PylogError, StorageError, StorageFull, TopicNotFound
+from pylog.errors import InvalidPartition, LogLocked, PylogError, StorageFull, TopicNotFound
 from pylog.interrupts import own, suppress
-from pylog.manager.changes import complete_changes, drop_leftovers
+from pylog.manager.changes import changes_of, drop_leftovers
 from pylog.model import TopicPartition
 from pylog.segment.naming import CLEANER_LOCK
 
@@ -85,9 +85,8 @@ class Cleaner:
         """See ``Log.maintain``."""
         manager = self._manager
         if not dry_run:
-            with suppress(LogLocked, StorageError):  # the next one does it
-                complete_changes(manager, 0.0)
-            with suppress(LogLocked):
+            changes_of(manager, 0.0).finish_if_free()
+            with suppress(LogLocked):  # the next one does it
                 drop_leftovers(manager, 0.0)
         now_ms = manager.clock.now_ms()
         described = [manager.describe_topic(name) for name in topics]

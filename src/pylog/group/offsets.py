@@ -47,6 +47,7 @@ logger = logging.getLogger("pylog.group")
 CHECKPOINT_RECORDS = 10_000
 _FAR_RECORDS = 4 * CHECKPOINT_RECORDS
 _WRITTEN_AT_ONCE = 100  # with metadata of 4 KB each, less than a batch
+_CHANGE_TIMEOUT_MS = 30_000  # the catalog is locked meanwhile
 
 
 class Look(NamedTuple):
@@ -307,17 +308,14 @@ class OffsetStore:
         for key, value in commits:
             name = decode_key(key)
             if name is not None:
-                number = partition_of_group(name[0], topic.partitions)
-                found.setdefault(number, []).append(ProducerRecord(value, key))
+                found.setdefault(partition_of_group(name[0], topic.partitions), []).append(ProducerRecord(value, key))
         for number, records in found.items():
             log = self._partition(number, topic).log
             for start in range(0, len(records), _WRITTEN_AT_ONCE):
-                batch, least_ms = encoded_batch(
-                    records[start : start + _WRITTEN_AT_ONCE],
-                    topic.config.max_message_bytes,
-                    self._manager.clock.now_ms(),
-                )
-                log.sync(log.append_batch(batch, min_timestamp_ms=least_ms).last_offset + 1)
+                some = records[start : start + _WRITTEN_AT_ONCE]
+                batch, least_ms = encoded_batch(some, topic.config.max_message_bytes, self._manager.clock.now_ms())
+                appended = log.append_batch(batch, min_timestamp_ms=least_ms, timeout_ms=_CHANGE_TIMEOUT_MS)
+                log.sync(appended.last_offset + 1)
 
     def recover_last_commit(self, group: str, timeout_s: float) -> None:
         """Decide finally whether a commit cut off by its process's death counts. ``LogLocked``.
