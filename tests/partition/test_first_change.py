@@ -33,7 +33,7 @@ def test_two_threads_that_change_it_first_have_one_writer(tmp_path: Path, monkey
 
         def overtaken(*arguments: object) -> Durability:
             monkeypatch.undo()
-            call_in_thread(lambda: partition.append(one("first"), acks=1))
+            call_in_thread(lambda: partition.append(one("first"), acks=1)).join()
             writers.append(partition.log.writable())
             return Durability(*arguments)
 
@@ -46,7 +46,7 @@ def test_a_close_during_the_first_change_is_not_missed(tmp_path: Path, monkeypat
     with closing(open_partition(tmp_path / "t-0")) as partition:
 
         def overtaken(*arguments: object) -> Durability:
-            call_in_thread(partition.close)
+            call_in_thread(partition.close).join()
             return Durability(*arguments)
 
         monkeypatch.setattr(partition_log, "Durability", overtaken)
