@@ -35,7 +35,7 @@ _TRIES_MAX = 20  # each after topics were changed meanwhile
 
 class Cut(NamedTuple):
     """``topic_files`` are those of the catalog by name; ``states`` what was published of each
-    partition; ``cleaned`` what compaction had done before to those that it may not touch since."""
+    partition; ``cleaned`` what compaction had done to those of topics that are not compacted."""
 
     topic_files: dict[str, bytes]
     states: dict[PartitionLog, CommitState]

@@ -156,12 +156,12 @@ class GroupAssignment(Assignment):
             or name in self.membership.taken  # it was lost before, between two looks
             or _is_of_another(group.topics.get(name.topic), item)
         ]
+        if gone:
+            self._lose(gone)
+        self.membership.taken = NONE
         if not gone and me.owned == me.target == assigned.keys():
-            self.membership.taken = NONE
             self._followed = group
             return
-        self._lose(gone)
-        self.membership.taken = NONE
         try:
             self._give_up([partition for partition in assigned if partition not in me.target], SHORT_S)
         except own(LogLocked):

@@ -58,9 +58,9 @@ def refused(transactional_id: str, state: State, call: str) -> PylogError:
             f"{call}: the transactional id {transactional_id!r} is the parent process's; open another producer in the child",
             transactional_id=transactional_id,
         )
-    why = "it was called before; continue with begin_transaction"
-    if call != "init_transactions" or state not in (State.READY, State.IN_TRANSACTION):
-        why = f"this producer {state.value}"
+    why = f"this producer {state.value}"
+    if call == "init_transactions" and state is State.READY:
+        why = "it was called before; continue with begin_transaction"
     return InvalidTransactionState(f"{call}: {why}", transactional_id=transactional_id, state=state.name)
 
 

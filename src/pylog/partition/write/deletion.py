@@ -60,7 +60,7 @@ def _remove_listed(directory: PartitionDirectory, lock: WriteLock, offset: int, 
     """False if the segments have changed since ``version``, and must be listed again."""
     names = directory.names()
     if swaps.are_under_way(names):  # if its process has died, the next writer finishes it
-        lock.holding(timeout_ms, bool)  # else it ends under the lock
+        lock.holding(timeout_ms, bool)  # a living one finishes it under this lock
         return False
     for number, some in enumerate(at_once(files_before(names, offset))):
         if number:
