@@ -26,7 +26,7 @@ import pylog
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.cli.main import _termination_interrupts as termination_interrupts
 from pylog.errors import CorruptSegment, LogLocked, OutcomeUnknown, PylogError, StorageError, TopicNotFound
-from pylog.interrupts import WeakSet, is_foreign, is_of_handler, own, start, suppress
+from pylog.interrupts import WeakSet, is_foreign, is_of_handler, own, start_thread, suppress
 from pylog.partition.producers import snapshots
 from pylog.partition.repair import recovery
 from pylog.producer.buffer import PartitionBuffer
@@ -170,7 +170,7 @@ def test_what_a_handler_raises_while_a_thread_starts_passes(monkeypatch: pytest.
 
     monkeypatch.setattr(threading, name, interrupted)
     with pytest.raises(TimeoutError, match="of a handler"):
-        start(thread)
+        start_thread(thread)
     ends.set()
     thread.join()
 

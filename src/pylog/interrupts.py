@@ -123,7 +123,7 @@ def _call_of(handler: object) -> object:
     return call if isinstance(getattr(call, "__code__", None), CodeType) else None
 
 
-def start(thread: Thread) -> None:
+def start_thread(thread: Thread) -> None:
     """``thread.start()``, but the exception of a signal handler passes: Python may raise a
     ``KeyError`` of its own instead, after the thread has begun."""
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from weakref import ref
 
 from pylog.errors import Closed, PylogError
-from pylog.interrupts import own, start
+from pylog.interrupts import own, start_thread
 from pylog.storage import FileLock, after_fork_in_child
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Housekeeping:
             target=self._run, name="pylog-housekeeping", daemon=True
         )
         after_fork_in_child(self._forget_parent)
-        start(self._thread)
+        start_thread(self._thread)
 
     def stop(self) -> None:
         """End the thread, and free the lock. Waits briefly for a maintenance under way."""

@@ -14,7 +14,7 @@ import sys
 import threading  # the linger thread itself
 from typing import Protocol
 
-from pylog.interrupts import WeakSet, own, start
+from pylog.interrupts import WeakSet, own, start_thread
 from pylog.storage import after_fork_in_child
 from pylog.turn import is_mine
 
@@ -75,7 +75,7 @@ class Linger:
     def _start(self) -> bool:
         thread = threading.Thread(target=self._run, name="pylog-linger", daemon=True)
         try:
-            start(thread)
+            start_thread(thread)
         except own(RuntimeError):  # the interpreter is ending
             return False
         self._thread = thread

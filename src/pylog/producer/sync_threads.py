@@ -11,7 +11,7 @@ import threading  # this file is about threads
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue  # what these threads are to do
 
-from pylog.interrupts import own, start
+from pylog.interrupts import own, start_thread
 
 _CHECK_S = 0.05
 _IDLE_S = 10.0
@@ -69,7 +69,7 @@ class SyncThreads:
         while len(self._threads) < min(wanted, self._threads_max):
             thread = threading.Thread(target=_do_all, args=(self._to_do,), name="pylog-commit", daemon=True)
             try:
-                start(thread)
+                start_thread(thread)
             except own(RuntimeError):  # the interpreter is ending, or the system has no more threads
                 return
             self._threads.append(thread)
