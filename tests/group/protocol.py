@@ -64,9 +64,9 @@ class World:
             found += _twice("the target", {id_: member.target for id_, member in group.members.items()})
         for peer in self.peers:
             member = group.members.get(peer.membership.id)
-            if member is not None and peer.process.is_alive and not peer.positions.keys() <= member.owned:
+            if member is not None and peer.process.is_alive and not peer.positions.keys() <= member.owned.keys():
                 extra = sorted(
-                    p for p in peer.positions.keys() - member.owned if peer.ids[p] == group.topics[p.topic].id
+                    p for p in peer.positions.keys() - member.owned.keys() if peer.ids[p] == group.topics[p.topic].id
                 )
                 if extra:
                     found.append(f"process {peer.process.number} reads {extra}, which are not published as its own")
@@ -215,10 +215,10 @@ class Peer:
         self._drop(p for p in self.positions if p not in me.owned or self._is_of_another_topic(p, group))
         self._give_up(self.positions.keys() - me.target)
         others = [member.owned for id_, member in group.members.items() if id_ != me.id]
-        if me.owned - me.target or (me.target - me.owned).difference(*others):
-            group = membership.reconcile(me.owned - me.target) or group
+        if me.owned.keys() - me.target or (me.target - me.owned.keys()).difference(*others):
+            group = membership.reconcile(me.owned.keys() - me.target) or group
         if membership.id in group.members:
-            for partition in group.members[membership.id].owned - self.positions.keys():
+            for partition in group.members[membership.id].owned.keys() - self.positions.keys():
                 self.positions[partition] = self.world.committed.get(partition, 0)
                 self.ids[partition] = group.topics[partition.topic].id
 

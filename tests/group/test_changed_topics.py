@@ -176,6 +176,22 @@ def test_partitions_of_a_topic_that_is_gone_are_lost(
         assert consumer.assignment() == set()
 
 
+def test_what_a_member_took_again_is_not_committed_before_it_has_looked(log: Log) -> None:
+    """An exception can come between: what it has read is of the topic before."""
+    groups = log.manager.part(GroupAdmin)
+    membership = Membership(groups.directory("g"), MemberOptions("sticky", "", "", 300_000, 10_000), groups.topics_now)
+    log.create_topic("src")
+    membership.join(frozenset({"src"}))
+    log.delete_topic("src")
+    log.create_topic("src")
+    membership.want(frozenset({"src"}), appeared=True)
+    partition = TopicPartition("src", 0)
+    with pytest.raises(CommitFailed, match="as in generation 1"):
+        membership.commit([partition], lambda _: None)
+    assert membership.look().members[membership.id].owned == {partition: 2}
+    membership.commit([partition], lambda _: None)
+
+
 @pytest.mark.parametrize("other_does", ["wants another topic", "joins", "leaves"])
 def test_what_a_member_has_not_given_up_yet_is_its_own_in_each_generation(log: Log, other_does: str) -> None:
     for topic in ("src", "tmp", "x"):

@@ -62,8 +62,8 @@ class Histories(RuleBasedStateMachine):
         if ids:
             me = self.group.members[ids[number % len(ids)]]
             self.held[me.id] &= me.target
-            self.group = reconciled(self.group, me.id, me.owned - me.target)
-            self.held[me.id] = self.group.members[me.id].owned & me.target
+            self.group = reconciled(self.group, me.id, me.owned.keys() - me.target)
+            self.held[me.id] = frozenset(self.group.members[me.id].owned.keys() & me.target)
 
     @rule(number=st.integers(0, 9), topics=st.frozensets(st.sampled_from(NAMES)))
     def subscribe(self, number: int, topics: frozenset[str]) -> None:
@@ -87,7 +87,7 @@ class Histories(RuleBasedStateMachine):
         for id_, held in self.held.items():
             others = NONE.union(*(m.owned for other, m in self.group.members.items() if other != id_))
             assert not held & others
-            assert held <= self.group.members[id_].owned
+            assert held <= self.group.members[id_].owned.keys()
 
     def teardown(self) -> None:
         """When all poll in turn, everything comes to rest, and every partition has one owner."""
@@ -96,7 +96,7 @@ class Histories(RuleBasedStateMachine):
         for _ in range(2):
             for id_ in sorted(self.group.members):
                 me = self.group.members[id_]
-                self.group = reconciled(self.group, id_, me.owned - me.target)
+                self.group = reconciled(self.group, id_, me.owned.keys() - me.target)
         assert self.group.is_settled
         wanted = {name for m in self.group.members.values() for name in m.topics}
         assert NONE.union(*(member.owned for member in self.group.members.values())) == {
@@ -119,11 +119,23 @@ def test_only_what_moves_moves() -> None:
     for id_ in ("m2", "m3"):
         group = with_member(group, member(id_, WANTED), "cooperative-sticky", {"a": GroupTopic("1", 12)})
     for id_ in ("m1", "m2", "m3"):
-        group = reconciled(group, id_, group.members[id_].owned - group.members[id_].target)
-    before = {id_: m.owned for id_, m in group.members.items()}
+        group = reconciled(group, id_, group.members[id_].owned.keys() - group.members[id_].target)
+    before = {id_: m.owned.keys() for id_, m in group.members.items()}
     group = with_member(group, member("m4", WANTED), "cooperative-sticky", {"a": GroupTopic("1", 12)})
     assert sum(len(before[id_] - group.members[id_].target) for id_ in before) == 3
     assert len(group.members["m4"].target) == 3
+
+
+def test_what_a_member_keeps_is_its_own_since_it_took_it() -> None:
+    group = reconciled(with_member(Group(), member("m1", WANTED), "cooperative-sticky", TOPICS), "m1", NONE)
+    first = group.members["m1"]
+    group = with_member(group, member("m2", WANTED), "cooperative-sticky", TOPICS)
+    moved = first.owned.keys() - group.members["m1"].target
+    group = reconciled(reconciled(group, "m1", moved), "m2", NONE)
+    assert group.members["m1"].owned == dict.fromkeys(first.target - moved, 1)
+    assert group.members["m2"].owned == dict.fromkeys(moved, 2)
+    group = reconciled(without_members(group, {"m2"}, TOPICS), "m1", NONE)
+    assert group.members["m1"].owned == dict.fromkeys(first.target - moved, 1) | dict.fromkeys(moved, 3)
 
 
 def test_a_static_member_that_comes_back_takes_nothing_from_others() -> None:
@@ -134,7 +146,7 @@ def test_a_static_member_that_comes_back_takes_nothing_from_others() -> None:
     assert sorted(again.members) == ["m2", "m3"]
     assert again.members["m3"].target == group.members["m1"].target
     assert again.members["m2"].target == group.members["m2"].target
-    assert again.members["m3"].owned == NONE
+    assert again.members["m3"].owned == {}
     assert again.generation == group.generation + 1
 
 
@@ -142,7 +154,7 @@ def test_what_was_owned_of_a_topic_that_was_created_again_is_owned_no_more() -> 
     group = reconciled(with_member(Group(), member("m1", WANTED), "sticky", TOPICS), "m1", NONE)
     group = with_starts(group, {TopicPartition("a", 0): 7})
     again = with_subscription(group, "m1", WANTED, {"a": GroupTopic("2", 4)})
-    assert again.members["m1"].owned == NONE
+    assert again.members["m1"].owned == {}
     assert again.starts == dict.fromkeys(again.members["m1"].target, 0)  # whoever takes it reads all of it
     assert appeared_since(group, again) == again.members["m1"].target
     assert len(again.members["m1"].target) == 4

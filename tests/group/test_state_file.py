@@ -33,11 +33,11 @@ BOOT = 7
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.integers(0, 2**31)
-partitions = st.frozensets(st.builds(TopicPartition, st.sampled_from(["a", "b", "ü"]), st.integers(0, 99)))
+partition = st.builds(TopicPartition, st.sampled_from(["a", "b", "ü"]), st.integers(0, 99))
 ids = st.binary(min_size=16, max_size=16).map(bytes.hex)
 members = st.builds(
     Member, ids, names, names, names, numbers, st.integers(0, 100), numbers, numbers, numbers, st.frozensets(names),
-    partitions, partitions,
+    st.dictionaries(partition, numbers), st.frozensets(partition),
 )  # fmt: skip
 groups = st.builds(
     lambda generation, some, topics, starts: Group(generation, "range", {m.id: m for m in some}, topics, starts),
@@ -71,9 +71,9 @@ def test_one_group_after_another_comes_back(group: Group, changes: list[tuple[in
 
 
 def test_what_a_known_member_has_now_is_what_counts() -> None:
-    member = Member("0" * 32, "", "", "h", 1, 1, 0, 1, 1, owned=frozenset({TopicPartition("t", 0)}))
+    member = Member("0" * 32, "", "", "h", 1, 1, 0, 1, 1, owned={TopicPartition("t", 0): 1})
     decoder = GroupDecoder()
-    for now in (member, member._replace(owned=frozenset()), member):
+    for now in (member, member._replace(owned={}), member):
         assert decoder.decode(encode_group(Group(1, "range", {now.id: now}))).members == {now.id: now}
 
 
@@ -81,7 +81,7 @@ def test_members_that_did_not_change_are_not_built_again() -> None:
     decoder = GroupDecoder()
     one, two = (Member(str(number) * 32, "", "", "h", 1, number, 0, 1, 1) for number in (1, 2))
     first = decoder.decode(encode_group(Group(1, "range", {m.id: m for m in (one, two)})))
-    two = two._replace(owned=frozenset({TopicPartition("t", 0)}))
+    two = two._replace(owned={TopicPartition("t", 0): 1})
     second = decoder.decode(encode_group(Group(2, "range", {m.id: m for m in (one, two)})))
     assert second.members == {m.id: m for m in (one, two)}
     assert second.members[one.id] is first.members[one.id]
@@ -256,6 +256,15 @@ def test_a_members_id_that_could_lead_elsewhere_is_none(id_: object) -> None:
     data = json.loads(encode_group(group))
     data["members"][0]["id"] = id_
     with pytest.raises(CorruptSegment, match="no member's id"):
+        GroupDecoder().decode(json.dumps(data).encode())
+
+
+@pytest.mark.parametrize("since", [[], [1, 2], [-1], [True], 1, None])
+def test_each_partition_of_a_member_has_the_generation_in_which_it_was_taken(since: object) -> None:
+    one = Member("0" * 32, "", "", "h", 1, 1, 0, 1, 1, owned={TopicPartition("t", 0): 1})
+    data = json.loads(encode_group(Group(1, "range", {one.id: one}, {}, {})))
+    data["members"][0]["since"] = since
+    with pytest.raises(CorruptSegment, match="state of a group"):
         GroupDecoder().decode(json.dumps(data).encode())
 
 

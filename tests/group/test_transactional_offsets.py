@@ -148,6 +148,29 @@ def test_offsets_of_a_partition_of_another_member_abort_the_transaction(out: Log
     other.close()
 
 
+@pytest.mark.parametrize("sent_again", [False, True])
+def test_a_partition_that_was_lost_and_taken_again_is_not_committed(out: Log, sent_again: bool) -> None:
+    """It is read again from what the group has committed: its records would be delivered twice."""
+    with member(out, enable_auto_commit=False) as one, transactional(out) as producer:
+        producer.begin_transaction()
+        producer.send("out", b"a")
+        offsets = dict.fromkeys(one.assignment(), 3)
+        producer.send_offsets_to_transaction(offsets, one.group_metadata())
+        with member(out) as other:
+            settle(one, other)
+            kept = one.assignment()
+        settle(one)
+        assert one.assignment() == offsets.keys() > kept
+        if sent_again:
+            producer.send_offsets_to_transaction(offsets, one.group_metadata())
+        with pytest.raises(CommitFailed, match="as in generation 1"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.send_offsets_to_transaction(offsets, one.group_metadata())
+    assert (values(out), committed_by(out)) == ([], dict.fromkeys(range(4), 3))
+
+
 def test_a_member_that_has_left_commits_nothing(out: Log) -> None:
     with transactional(out) as producer:
         with member(out) as one:

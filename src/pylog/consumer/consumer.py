@@ -551,7 +551,10 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         return found.offset
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """This consumer as a member of its group, for ``Producer.send_offsets_to_transaction``."""
+        """This consumer as a member of its group, for ``Producer.send_offsets_to_transaction``.
+
+        Call it in each transaction: the commit is refused for partitions that were taken later.
+        """
         with self._call():
             group = self._in_group()
             group.tracker.others_commit = True

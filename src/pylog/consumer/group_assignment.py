@@ -29,7 +29,7 @@ from pylog.errors import CommitFailed, DeliveryTimeout, InstanceFenced, LogLocke
 from pylog.group.admin import GroupAdmin
 from pylog.group.membership import SHORT_S, MemberOptions, Membership
 from pylog.group.offset_records import Committed
-from pylog.group.state import NONE, Group, GroupTopic
+from pylog.group.state import Group, GroupTopic
 from pylog.group.truncation import next_offset
 from pylog.interrupts import WeakSet, own, suppress
 from pylog.model import TopicPartition
@@ -62,6 +62,7 @@ class GroupAssignment(Assignment):
         )  # fmt: skip
         self.membership = Membership(self._groups.directory(self.group_id), options, self._groups.topics_now)
         self.tracker = CommitTracker(log, fetcher, config, self.membership, self.requested.is_subscribed)
+        self._since: dict[TopicPartition, int] = {}  # when this member took what it reads: the generation
         self._must_retry = False  # the group's lock was not free
         self._begun: dict[TopicPartition, int | None] = {}  # where partitions began that the group may not hold yet
         self._must_hold = False  # one of them may be of a topic with retention="consumed"
@@ -152,14 +153,12 @@ class GroupAssignment(Assignment):
         gone = [
             name
             for name, item in assigned.items()
-            if name not in me.owned
-            or name in self.membership.taken  # it was lost before, between two looks
+            if me.owned.get(name) != self._since.get(name)  # also if it was lost between two looks, and taken again
             or _is_of_another(group.topics.get(name.topic), item)
         ]
         if gone:
             self._lose(gone)
-        self.membership.taken = NONE
-        if not gone and me.owned == me.target == assigned.keys():
+        if not gone and me.owned.keys() == me.target == assigned.keys():
             self._followed = group
             return
         try:
@@ -168,14 +167,14 @@ class GroupAssignment(Assignment):
             self._must_retry = True  # keep reading: without the lock, the members that wait could not be notified
             return
         others = [member.owned for id_, member in group.members.items() if id_ != me.id]
-        if me.owned - me.target or (me.target - me.owned).difference(*others):
-            after = self.membership.reconcile(me.owned - me.target)
+        if (released := me.owned.keys() - me.target) or (me.target - me.owned.keys()).difference(*others):
+            after = self.membership.reconcile(released)
             if after is None:
                 self._must_retry = True
                 return
             group = after
         if self.membership.id in group.members:
-            self._take(group, group.members[self.membership.id].owned - assigned.keys(), timeout_s)
+            self._take(group, group.members[self.membership.id].owned.keys() - assigned.keys(), timeout_s)
 
     def _follow_and_hold(self, timeout_s: float) -> None:
         while True:
@@ -258,6 +257,7 @@ class GroupAssignment(Assignment):
                 starts[name] = Start(partition, position)
         if fresh:
             self.membership.remember_starts(fresh, timeout_s)
+        self._since.update((name, group.members[self.membership.id].owned[name]) for name in starts)
         self._apply([], starts, topics.values())
         positions = {name: start.position for name, start in starts.items()}
         self.tracker.add(positions, committed)
@@ -310,6 +310,7 @@ class GroupAssignment(Assignment):
         for partition in partitions:
             self._fetcher.remove(partition)
             self.tracker.forget(partition)
+            self._since.pop(partition, None)
             self._begun.pop(partition, None)
 
     def _call(self, callback: Callback | None, partitions: list[TopicPartition]) -> None:

@@ -23,7 +23,6 @@ from pylog.group.state import (
     Group,
     GroupTopic,
     Member,
-    Partitions,
     appeared_since,
     reconciled,
     with_member,
@@ -64,7 +63,6 @@ class Membership:
     ) -> None:
         self.id = ""  # "" while it is not a member
         self.generation = 0
-        self.taken = NONE  # by ``want``, since the owner of this membership has last emptied it
         self.state_path = directory.state  # changes with each decision: a wait watches it
         self._directory = directory
         self._options = options
@@ -171,7 +169,7 @@ class Membership:
             self.generation = group.generation
         return group
 
-    def reconcile(self, released: Partitions) -> Group | None:
+    def reconcile(self, released: Collection[TopicPartition]) -> Group | None:
         """Give up these partitions, take this member's free ones. None if the lock is not free now.
 
         What the result lists as ``owned`` stays this member's until it gives it up or is expelled.
@@ -181,7 +179,7 @@ class Membership:
         except own(LogLocked):
             return None
 
-    def _reconcile(self, grant: GroupGrant, released: Partitions) -> Group:
+    def _reconcile(self, grant: GroupGrant, released: Collection[TopicPartition]) -> Group:
         group = grant.state.read()
         if self.id not in group.members:
             return group
@@ -215,9 +213,7 @@ class Membership:
         if self.id in group.members and self._is_outdated(group, wanted):
             after = with_subscription(group, self.id, wanted, self._topics_now(wanted | group.topics_read()))
             after = with_starts(after, dict.fromkeys(appeared_since(group, after), 0)) if appeared else after
-            before, after = after, reconciled(after, self.id, NONE)
-            self.taken |= after.members[self.id].owned - before.members[self.id].owned
-            grant.publish(after)
+            grant.publish(reconciled(after, self.id, NONE))
 
     def _is_outdated(self, group: Group, wanted: frozenset[str]) -> bool:
         read = wanted | group.topics_read()
@@ -309,7 +305,8 @@ class Membership:
         timeout_s: float = LOCK_TIMEOUT_S,
     ) -> T:
         """Return the result of ``append``, called with the lock held. ``CommitFailed`` if this
-        member does not own these partitions; ``LogLocked`` if the lock is not free in time."""
+        member does not own these partitions, as it did at the last ``look``; ``LogLocked`` if the
+        lock is not free in time."""
         return self._files.holding(partial(self._commit, partitions, append), timeout_s, self._beat)
 
     def _commit(
@@ -319,7 +316,7 @@ class Membership:
         me = group.members.get(self.id)
         if me is None:
             raise self.expelled(group)
-        require_owned(self._directory.group, group, me, partitions)
+        require_owned(self._directory.group, group, me, dict.fromkeys(partitions, self.generation))
         appended = append(grant)
         self._beat()
         return appended

@@ -1,29 +1,33 @@
-"""Whether a member may commit for partitions: it must own them. An equal generation is not needed.
+"""Whether a member may commit for partitions: it must own them, and since before it read them.
 
-Every join of any member raises the generation, and most of them move none of this member's
-partitions.
+The group's generation may be a later one: every join of any member raises it, and most of them move
+none of this member's partitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from pylog.errors import CommitFailed, InstanceFenced
 from pylog.group.state import Group, Member
 from pylog.model import TopicPartition
 
 
-def require_owned(name: str, group: Group, member: Member, partitions: Collection[TopicPartition]) -> None:
-    """``CommitFailed`` if the member of the group of this name does not own all these
-    partitions."""
-    others = sorted(set(partitions) - member.owned)
-    if others:
-        topic, number = others[0]
-        raise CommitFailed(
-            f"{topic}-{number} is not assigned to this member of group {name!r} (generation "
-            f"{group.generation}): it was given to another, or its topic was missing meanwhile; these records are read again",
-            group=name, member=member.id, generation=group.generation, topic=topic, partition=number,
-        )  # fmt: skip
+def require_owned(name: str, group: Group, member: Member, partitions: Mapping[TopicPartition, int]) -> None:
+    """``CommitFailed`` if the member of the group of this name does not own all these partitions,
+    or has taken one after the generation beside it: after its records were read."""
+    owned = member.owned
+    for partition in partitions:
+        generation = partitions[partition]
+        if partition not in owned or owned[partition] > generation:
+            topic, number = partition
+            raise CommitFailed(
+                f"{topic}-{number} is not assigned to this member of group {name!r} (generation {group.generation}) as in "
+                f"generation {generation}: it was given to another, or its topic was missing meanwhile; these records are read "
+                "again",
+                group=name, member=member.id, generation=group.generation, claimed_generation=generation,
+                topic=topic, partition=number,
+            )  # fmt: skip
 
 
 def expelled(name: str, group: Group, member_id: str, instance_id: str, why: str, **more: object) -> CommitFailed:

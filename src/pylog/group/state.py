@@ -26,7 +26,8 @@ class GroupTopic(NamedTuple):
 
 
 class Member(NamedTuple):
-    """``cell`` is its heartbeat counter; ``topics`` are the existing ones that it wants."""
+    """``cell`` is its heartbeat counter; ``topics`` are the existing ones that it wants. ``owned``
+    has the generation in which it took each partition."""
 
     id: str
     instance_id: str
@@ -38,7 +39,7 @@ class Member(NamedTuple):
     max_poll_interval_ms: int
     session_timeout_ms: int
     topics: frozenset[str] = frozenset()
-    owned: Partitions = NONE
+    owned: Mapping[TopicPartition, int] = {}
     target: Partitions = NONE
 
     @property
@@ -67,7 +68,7 @@ class Group(NamedTuple):
     @property
     def is_settled(self) -> bool:
         """Whether each member owns its target, and nothing else."""
-        return all(member.owned == member.target for member in self.members.values())
+        return all(member.owned.keys() == member.target for member in self.members.values())
 
     def member_of_instance(self, instance_id: str) -> Member | None:
         return next((m for m in self.members.values() if instance_id and m.instance_id == instance_id), None)
@@ -113,7 +114,9 @@ def rebalanced(group: Group, topics: Mapping[str, GroupTopic]) -> Group:
         return frozenset(partition for partition in partitions if partition.topic in same)
 
     members = {
-        id_: member._replace(owned=still(member.owned), target=still(member.target))
+        id_: member._replace(
+            owned={partition: member.owned[partition] for partition in still(member.owned)}, target=still(member.target)
+        )
         for id_, member in group.members.items()
     }
     wanted = frozenset[str]().union(*(member.topics for member in members.values()))
@@ -133,11 +136,12 @@ def rebalanced(group: Group, topics: Mapping[str, GroupTopic]) -> Group:
     return after._replace(starts={**after.starts, **grown} if members else {})
 
 
-def reconciled(group: Group, id_: str, released: Partitions) -> Group:
+def reconciled(group: Group, id_: str, released: Collection[TopicPartition]) -> Group:
     """Release these partitions, take the member's free ones. The same group if nothing changes."""
     me = group.members[id_]
     others = NONE.union(*(member.owned for other, member in group.members.items() if other != id_))
-    owned = (me.owned - released) | (me.target - others)
+    kept = {partition: since for partition, since in me.owned.items() if partition not in released}
+    owned = dict.fromkeys(me.target - others, group.generation) | kept
     if owned == me.owned:
         return group
     return group._replace(members={**group.members, id_: me._replace(owned=owned)})

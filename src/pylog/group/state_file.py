@@ -166,6 +166,7 @@ def encode_group(group: Group) -> bytes:
                 **member._asdict(),
                 "topics": sorted(member.topics),
                 "owned": _by_topic(member.owned),
+                "since": [member.owned[partition] for partition in sorted(member.owned)],
                 "target": _by_topic(member.target),
             }
             for member in group.members.values()
@@ -253,15 +254,13 @@ def _member(item: Mapping[str, Any]) -> Member:
         max_poll_interval_ms=_whole(item["max_poll_interval_ms"]),
         session_timeout_ms=_whole(item["session_timeout_ms"]),
         topics=frozenset(map(_name, item["topics"])),
-        owned=_partitions(item["owned"]),
-        target=_partitions(item["target"]),
+        owned=dict(zip(_partitions(item["owned"]), map(_whole, item["since"]), strict=True)),
+        target=frozenset(_partitions(item["target"])),
     )
 
 
-def _partitions(by_topic: Mapping[str, list[int]]) -> frozenset[TopicPartition]:
-    return frozenset(
-        TopicPartition(_name(topic), _whole(number)) for topic, numbers in by_topic.items() for number in numbers
-    )
+def _partitions(by_topic: Mapping[str, list[int]]) -> list[TopicPartition]:
+    return [TopicPartition(_name(topic), _whole(number)) for topic, numbers in by_topic.items() for number in numbers]
 
 
 def _name(value: Any) -> str:

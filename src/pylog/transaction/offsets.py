@@ -50,6 +50,7 @@ class _Claim:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.topic_ids: dict[str, str] = {}  # of the appended ones
         self.sent_ids: dict[TopicPartition, str] = {}  # of the topics as they were found by ``add``
+        self.generations: dict[TopicPartition, int] = {}  # of the member, when each was first sent
 
     def require_allowed(self, name: str, group: Group) -> None:
         """``CommitFailed`` if it is not, or no longer, the owner of these partitions."""
@@ -57,7 +58,7 @@ class _Claim:
         if member is None:
             why = "others continue with its partitions; poll to join again, and repeat the work of the transaction"
             raise expelled(name, group, self.member_id, self.instance_id, why)
-        require_owned(name, group, member, self.offsets)
+        require_owned(name, group, member, self.generations)
 
 
 class TransactionOffsets:
@@ -102,6 +103,7 @@ class TransactionOffsets:
             claim = claims.setdefault(member.member_id, _Claim(member.member_id, member.group_instance_id or ""))
             claim.offsets.update(wanted)
             claim.sent_ids.update(ids)
+            claim.generations = dict.fromkeys(wanted, member.generation) | claim.generations
             self._unsent.add((member.group_id, member.member_id))
 
     # Before the decision
