@@ -13,7 +13,7 @@ import pytest
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.cleaner import facts
 from pylog.cleaner.report import PartitionMaintenance
-from pylog.errors import ConfigError, ReadOnlyLog, StorageError, TopicNotFound
+from pylog.errors import Closed, ConfigError, CorruptSegment, ReadOnlyLog, StorageError, TopicNotFound
 from pylog.log import cleaner_of
 from pylog.manager.manager import LogManager
 from pylog.storage.os_filesystem import OsFileSystem
@@ -442,6 +442,40 @@ def test_a_policy_of_none_keeps_everything_until_it_is_taken_away(small: Log, cl
         assert dict(report.log.kept).keys() == {"cleanup_policy=none"}
     else:
         assert offsets(small, "t") == (10, 10)
+
+
+@pytest.mark.parametrize("max_bytes", [-1, 3000])
+def test_a_damaged_topic_file_keeps_no_other_topic_waiting(
+    small: Log, tmp_log_dir: Path, clock: ManualClock, max_bytes: int
+) -> None:
+    for topic in ("a", "b", "c"):
+        small.create_topic(topic, retention_ms=1000, **SMALL)
+        fill(small, topic)
+    small.alter(max_bytes=max_bytes)
+    path = tmp_log_dir / ".pylog" / "topics" / "b.json"
+    path.write_bytes(path.read_bytes().replace(b'"config"', b'"konfig"'))
+    with Log(tmp_log_dir, clock=clock) as log:
+        fill(log, "c", 2)  # a roll keeps the bound, too
+        clock.advance(2000)
+        report = log.maintain()
+        assert (offsets(log, "a"), offsets(log, "c")) == ((10, 10), (12, 12))
+        assert report.failures == list(report.unreadable)
+        assert [str(path) in error for error in report.unreadable] == [True]
+        with pytest.raises(CorruptSegment):
+            log.maintain(["b"])
+
+
+def test_a_log_that_another_thread_closes_meanwhile_is_not_damaged(small: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    small.create_topic("t", retention_ms=1000)
+    describe = LogManager.describe_topic
+
+    def closes(manager: LogManager, name: str) -> object:
+        small.close()
+        return describe(manager, name)
+
+    monkeypatch.setattr(LogManager, "describe_topic", closes)
+    with pytest.raises(Closed):
+        small.maintain()
 
 
 # The bound of the whole log

@@ -89,8 +89,8 @@ class Cleaner:
             with suppress(LogLocked):  # the next one does it
                 drop_leftovers(manager, 0.0)
         now_ms = manager.clock.now_ms()
-        described = [manager.describe_topic(name) for name in topics]
-        described = described or list(manager.existing_topics(manager.topics()).values())
+        unreadable: list[str] = []
+        described = [manager.describe_topic(name) for name in topics] or list(self._all_topics(unreadable))
         done: list[PartitionMaintenance] = []
         unlimited = 0
         for each in described:
@@ -111,7 +111,17 @@ class Cleaner:
             self._facts.forget_others(
                 {TopicPartition(each.name, number) for each in described for number in each.numbers}
             )
-        return MaintenanceReport(dry_run, tuple(done), unlimited, log)
+        return MaintenanceReport(dry_run, tuple(done), unlimited, log, tuple(unreadable))
+
+    def _all_topics(self, unreadable: list[str]) -> Iterator[TopicDescription]:
+        """Those that can be read; the errors of the others are added to ``unreadable``."""
+        for name in self._manager.topics():
+            try:
+                yield self._manager.describe_topic(name)
+            except own(TopicNotFound):
+                continue  # deleted meanwhile
+            except own(PylogError) as error:
+                unreadable.append(str(error))
 
     def _with_own_options(self, topic: TopicDescription, *, dry_run: bool) -> TopicDescription:
         """An internal topic that an earlier version has made is compacted from now on: earlier
@@ -134,7 +144,7 @@ class Cleaner:
         done = [self.retain(partition, config, may_roll=False)] if is_asked else []
         start_s = self._manager.clock.monotonic()
         if max_bytes != UNLIMITED and start_s >= self._next_bound_s:
-            topics = self._manager.existing_topics(self._manager.topics()).values()
+            topics = self._all_topics([])  # maintenance names those that can't be read
             targets = [t._replace(timeout_ms=_PATIENCE_MS) for topic in topics for t in self._targets(topic, 0, False)]
             done += self._keep_bound(max_bytes, targets, {}, ask_groups=False)[0]
             now_s = self._manager.clock.monotonic()

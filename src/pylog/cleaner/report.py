@@ -56,12 +56,14 @@ class LogMaintenance(NamedTuple):
 
 class MaintenanceReport(NamedTuple):
     """``unlimited`` partitions have no policy that deletes or compacts; the others are in
-    ``partitions``, and those with leftovers of a crash."""
+    ``partitions``, and those with leftovers of a crash. ``unreadable`` has an error for each topic
+    whose file is damaged: nothing was done there."""
 
     dry_run: bool
     partitions: tuple[PartitionMaintenance, ...]
     unlimited: int
     log: LogMaintenance
+    unreadable: tuple[str, ...] = ()
 
     @property
     def deleted_segments(self) -> int:
@@ -75,8 +77,8 @@ class MaintenanceReport(NamedTuple):
 
     @property
     def failures(self) -> list[str]:
-        """The steps that failed, and why."""
-        return [
+        """The topics that can't be read, and the steps that failed, and why."""
+        return [*self.unreadable] + [
             f"{done.topic}-{done.partition}: {done.step} failed: {done.error}" for done in self.partitions if done.error
         ]
 
