@@ -157,6 +157,7 @@ class Peer:
         self.is_fenced = self.has_left = False
         self.positions: dict[TopicPartition, int] = {}
         self.ids: dict[TopicPartition, str] = {}  # of the topics that it reads
+        self.since: dict[TopicPartition, int] = {}
         self.process = world.machine.process()
         place = GroupDirectory(self.process.filesystem, self.process.clock, "g", DIRECTORY, 1)
         options = MemberOptions("cooperative-sticky", instance_id, "", max_poll_interval_ms, SESSION_TIMEOUT_MS)
@@ -212,13 +213,20 @@ class Peer:
             if membership.id not in group.members:
                 return
         me = group.members[membership.id]
-        self._drop(p for p in self.positions if p not in me.owned or self._is_of_another_topic(p, group))
+        self._drop(p for p in self.positions if me.owned.get(p) != self.since[p] or self._is_of_another_topic(p, group))
+        membership.generation = group.generation
         self._give_up(self.positions.keys() - me.target)
         others = [member.owned for id_, member in group.members.items() if id_ != me.id]
         if me.owned.keys() - me.target or (me.target - me.owned.keys()).difference(*others):
-            group = membership.reconcile(me.owned.keys() - me.target) or group
+            after = membership.reconcile(me.owned.keys() - me.target) or group
+            if after.generation != group.generation:
+                self._follow()
+                return
+            group = after
         if membership.id in group.members:
-            for partition in group.members[membership.id].owned.keys() - self.positions.keys():
+            me = group.members[membership.id]
+            for partition in me.owned.keys() - self.positions.keys():
+                self.since[partition] = me.owned[partition]
                 self.positions[partition] = self.world.committed.get(partition, 0)
                 self.ids[partition] = group.topics[partition.topic].id
 

@@ -6,7 +6,7 @@ If another member of the group polls meanwhile, what a member has read before is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from pylog.errors import CommitFailed
 from pylog.group.admin import GroupAdmin
 from pylog.group.lock import read_group
 from pylog.group.membership import MemberOptions, Membership
+from pylog.group.state import Group
 from pylog.testing import produce_all
 
 VALUES = [b"%d" % number for number in range(20)]
@@ -176,19 +177,130 @@ def test_partitions_of_a_topic_that_is_gone_are_lost(
         assert consumer.assignment() == set()
 
 
-def test_what_a_member_took_again_is_not_committed_before_it_has_looked(log: Log) -> None:
-    """An exception can come between: what it has read is of the topic before."""
+@pytest.mark.parametrize("commits", [commit_offsets, commit_in_transaction])
+@pytest.mark.parametrize("callback", ["on_lost", "on_revoked"])
+def test_what_was_read_before_is_not_committed_when_the_loss_is_told(
+    log: Log, other: Log, callback: str, commits: Callable[[Consumer, Log, Mapping[TopicPartition, int]], None]
+) -> None:
+    log.create_topic("copied")
+    log.create_topic("src")
+    produce_all(log, "src", VALUES)
+    refused = []
+
+    def told(partitions: list[TopicPartition]) -> None:
+        if not refused:  # else it closes
+            refused.append(partitions)
+            with pytest.raises(CommitFailed, match="these records are read again"):
+                commits(late, log, dict.fromkeys(partitions, 5))
+
+    with Consumer(log, group_id="g", auto_offset_reset="earliest", max_poll_records=5) as late:
+        late.subscribe("src", **{callback: told})
+        assert len(late.poll(1.0)) == 5
+        other.delete_topic("src")
+        other.create_topic("src")
+        produce_all(other, "src", [b"new"])
+        assert [record.value for record in late.poll(1.0)] == [b"new"]
+        assert refused == [[TopicPartition("src", 0)]]
+
+
+@pytest.mark.parametrize("commits", [commit, commit_offsets, commit_in_transaction])
+def test_what_a_member_took_again_is_not_committed_before_the_loss_was_told(
+    log: Log,
+    other: Log,
+    monkeypatch: pytest.MonkeyPatch,
+    commits: Callable[[Consumer, Log, Mapping[TopicPartition, int]], None],
+) -> None:
+    """An exception comes between."""
+    log.create_topic("copied")
+    log.create_topic("src")
+    produce_all(log, "src", VALUES)
+    with member(log, EITHER_NAME, max_poll_records=5) as late:
+        assert len(late.poll(1.0)) == 5
+        other.rename_topic("src", "tmp")
+        with member(other, EITHER_NAME) as another:
+            assert len(another.poll(1.0)) == len(VALUES)
+            another.commit()
+            other.rename_topic("tmp", "src")
+
+        def interrupts(membership: Membership) -> None:
+            membership.look()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Membership, "tick", interrupts)
+        with pytest.raises(KeyboardInterrupt):
+            late.poll(1.0)
+        monkeypatch.undo()
+        with pytest.raises(CommitFailed):
+            commits(late, log, {TopicPartition("src", 0): 5})
+        assert late.poll() == []
+        assert log.lag("g") == {TopicPartition("src", 0): 0}
+
+
+def test_what_was_lost_and_came_back_while_a_callback_ran_is_told_at_once(log: Log, other: Log) -> None:
+    topics = ["a", "b", "c", "d"]
+    for topic in topics:
+        log.create_topic(topic)
+        produce_all(log, topic, VALUES)
+    kept: list[TopicPartition] = []
+    lost: list[TopicPartition] = []
+
+    def read_the_kept_one_meanwhile(given_up: list[TopicPartition]) -> None:
+        if kept:
+            return
+        kept.append(min(late.assignment() - set(given_up)))
+        topic = kept[0].topic
+        other.rename_topic(topic, "tmp")
+        with Log(log.path) as third, member(third, "tmp") as reader:
+            another.poll()
+            assert len(reader.poll(1.0)) == len(VALUES)
+            reader.commit()
+        other.rename_topic("tmp", topic)
+        another.poll()
+
+    late = Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False, max_poll_records=1)
+    with late, Consumer(other, group_id="g", auto_offset_reset="earliest") as another:
+        late.subscribe(topics, on_revoked=read_the_kept_one_meanwhile, on_lost=lost.extend)
+        another.subscribe(topics)
+        late.poll()
+        assert lost == kept
+        assert late.position(kept[0]) == len(VALUES)
+        late.commit()
+        assert log.lag("g")[kept[0]] == 0
+
+
+def test_what_is_taken_as_another_joins_can_be_committed(log: Log, other: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.create_topic("src", partitions=6)
+    reconcile = Membership.reconcile
+    joined: list[Consumer] = []
+
+    def another_joins(membership: Membership, released: Collection[TopicPartition]) -> Group | None:
+        if not joined:
+            joined.append(Consumer(other, group_id="g"))
+            joined[0].subscribe("src")
+        return reconcile(membership, released)
+
+    with member(log) as one, member(log) as two:
+        one.poll()
+        monkeypatch.setattr(Membership, "reconcile", another_joins)
+        two.poll()
+        assert joined
+        assert two.assignment()
+        two.commit(dict.fromkeys(two.assignment(), 0))
+        joined[0].close()
+
+
+def test_a_member_that_joins_again_commits_nothing_before_it_has_followed(log: Log) -> None:
+    """The generations of a deleted group begin again."""
     groups = log.manager.part(GroupAdmin)
-    membership = Membership(groups.directory("g"), MemberOptions("sticky", "", "", 300_000, 10_000), groups.topics_now)
     log.create_topic("src")
-    membership.join(frozenset({"src"}))
-    log.delete_topic("src")
-    log.create_topic("src")
-    membership.want(frozenset({"src"}), appeared=True)
     partition = TopicPartition("src", 0)
-    with pytest.raises(CommitFailed, match="as in generation 1"):
+    membership = Membership(groups.directory("g"), MemberOptions("sticky", "", "", 300_000, 10_000), groups.topics_now)
+    membership.join(frozenset({"src"}))
+    membership.generation = 7
+    membership.join(frozenset({"src"}))
+    with pytest.raises(CommitFailed, match="after generation 0"):
         membership.commit([partition], lambda _: None)
-    assert membership.look().members[membership.id].owned == {partition: 2}
+    membership.generation = membership.look().generation
     membership.commit([partition], lambda _: None)
 
 

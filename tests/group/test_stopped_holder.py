@@ -19,9 +19,10 @@ from pylog.group.liveness import TICK_S
 from pylog.group.lock import GroupLock, read_group
 from pylog.group.membership import MemberOptions, Membership
 from pylog.group.offset_records import partition_of_group
+from pylog.group.offsets import OffsetStore
 from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock
-from tests.group.consumers import fill, lock_of, member, membership_of, place, settle
+from tests.group.consumers import ROUNDS, fill, lock_of, member, membership_of, place, settle
 from tests.processes.sharing import forked, result_of
 
 
@@ -488,3 +489,24 @@ def test_a_member_that_was_assigned_partitions_by_hand_follows_the_catalog(log: 
         assert one._assignment.changed()
         one.poll(0)
         assert not one._assignment.changed()
+
+
+def test_what_a_member_could_not_begin_to_read_is_its_own_since_it_took_it(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not since a later generation in which it begins: it would count as lost, and taken again."""
+
+    def is_locked(*_: object) -> None:
+        raise LogLocked("somebody is stopped")
+
+    lost: list[TopicPartition] = []
+    with Consumer(log, group_id="g", auto_offset_reset="earliest") as late:
+        monkeypatch.setattr(OffsetStore, "recover_last_commit", is_locked)
+        with pytest.raises(LogLocked):
+            late.subscribe("t", on_lost=lost.extend)
+        monkeypatch.undo()
+        with member(log, topics="t"):
+            for _ in range(ROUNDS):
+                late.poll()
+            assert late.assignment()
+            assert lost == []

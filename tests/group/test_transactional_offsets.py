@@ -163,12 +163,40 @@ def test_a_partition_that_was_lost_and_taken_again_is_not_committed(out: Log, se
         assert one.assignment() == offsets.keys() > kept
         if sent_again:
             producer.send_offsets_to_transaction(offsets, one.group_metadata())
-        with pytest.raises(CommitFailed, match="as in generation 1"):
+        with pytest.raises(CommitFailed, match="after generation 1 of this commit"):
             producer.commit_transaction()
         producer.abort_transaction()
         with producer.transaction():
             producer.send_offsets_to_transaction(offsets, one.group_metadata())
     assert (values(out), committed_by(out)) == ([], dict.fromkeys(range(4), 3))
+
+
+@pytest.mark.parametrize("earliest_first", [False, True])
+def test_offsets_that_are_sent_again_are_of_the_first_generation(out: Log, earliest_first: bool) -> None:
+    with member(out, enable_auto_commit=False) as one, transactional(out) as producer:
+        before = one.group_metadata()
+        with member(out) as other:
+            settle(one, other)
+            moved = min(other.assignment())
+        settle(one)
+        producer.begin_transaction()
+        for metadata in (before, one.group_metadata())[:: 1 if earliest_first else -1]:
+            producer.send_offsets_to_transaction({moved: 3}, metadata)
+        with pytest.raises(CommitFailed, match="was called before"):
+            producer.commit_transaction()
+
+
+def test_offsets_of_each_call_are_checked(out: Log) -> None:
+    one, other = member(out), member(out)
+    settle(one, other)
+    with transactional(out) as producer:
+        producer.begin_transaction()
+        for partition in (min(one.assignment()), min(other.assignment())):
+            producer.send_offsets_to_transaction({partition: 3}, one.group_metadata())
+        with pytest.raises(CommitFailed, match="is not assigned to this member"):
+            producer.commit_transaction()
+    one.close()
+    other.close()
 
 
 def test_a_member_that_has_left_commits_nothing(out: Log) -> None:
@@ -223,6 +251,7 @@ def test_the_name_of_a_group_is_enough_while_it_has_no_members(out: Log) -> None
         ({place(0): -1}, "g", ConfigError),
         ({place(0): 1}, None, ConfigError),
         ({place(0): 1}, ("g", 1, "m", None), ConfigError),
+        ({place(0): 1}, ConsumerGroupMetadata("g", "1", "m", None), ConfigError),
         ({place(0): 1}, "", ConfigError),
         ({place(9): 1}, "g", InvalidPartition),
         ({place(0, "nope"): 1}, "g", TopicNotFound),

@@ -553,7 +553,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """This consumer as a member of its group, for ``Producer.send_offsets_to_transaction``.
 
-        Call it in each transaction: the commit is refused for partitions that were taken later.
+        Call it after the poll that returned the records: the commit is refused for partitions that
+        were taken later.
         """
         with self._call():
             group = self._in_group()

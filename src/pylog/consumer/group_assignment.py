@@ -84,6 +84,7 @@ class GroupAssignment(Assignment):
             self.membership.want(frozenset(topic.name for topic in topics), appeared=False, timeout_s=left_s())
         self.requested.subscription, self._catalog_version = subscription, version
         if not self.membership.id:
+            self._drop(list(self._fetcher.assigned))  # of a forked child's parent
             self.membership.join(self._wanted(), left_s())
         self._follow_and_hold(max(left_s(), SHORT_S))
 
@@ -158,6 +159,7 @@ class GroupAssignment(Assignment):
         ]
         if gone:
             self._lose(gone)
+        self.membership.generation = group.generation  # what is read was taken in it, or before
         if not gone and me.owned.keys() == me.target == assigned.keys():
             self._followed = group
             return
@@ -172,9 +174,13 @@ class GroupAssignment(Assignment):
             if after is None:
                 self._must_retry = True
                 return
+            if self.membership.id not in after.members:
+                return
+            if after.generation != group.generation:  # others have changed it meanwhile
+                self._follow(timeout_s)
+                return
             group = after
-        if self.membership.id in group.members:
-            self._take(group, group.members[self.membership.id].owned.keys() - assigned.keys(), timeout_s)
+        self._take(group, group.members[me.id].owned.keys() - assigned.keys(), timeout_s)
 
     def _follow_and_hold(self, timeout_s: float) -> None:
         while True:

@@ -62,7 +62,7 @@ class Membership:
         topics_now: Callable[[Iterable[str]], Mapping[str, GroupTopic]],
     ) -> None:
         self.id = ""  # "" while it is not a member
-        self.generation = 0
+        self.generation = 0  # the owner of this membership has followed the group up to it
         self.state_path = directory.state  # changes with each decision: a wait watches it
         self._directory = directory
         self._options = options
@@ -115,7 +115,7 @@ class Membership:
         group = reconciled(
             with_member(group, member, options.assignor, self._topics_now(wanted | group.topics_read())), id_, NONE
         )
-        self.generation, self._cell, self._next_tick_s = group.generation, member.cell, 0.0
+        self.generation, self._cell, self._next_tick_s = 0, member.cell, 0.0
         grant.publish(group)
         self.id = id_  # last: the membership is complete now
         logger.info("joined group %r as member %s, generation %d", directory.group, id_, group.generation)
@@ -165,8 +165,6 @@ class Membership:
         """Read the published group."""
         state = self._files.state
         group, self._seen = state.read(), state.known
-        if self.id in group.members:
-            self.generation = group.generation
         return group
 
     def reconcile(self, released: Collection[TopicPartition]) -> Group | None:
@@ -186,7 +184,6 @@ class Membership:
         after = reconciled(group, self.id, released)
         if after is not group:
             grant.publish(after)
-        self.generation = after.generation
         return after
 
     def remember_starts(self, starts: Mapping[TopicPartition, int], timeout_s: float) -> None:
@@ -305,8 +302,8 @@ class Membership:
         timeout_s: float = LOCK_TIMEOUT_S,
     ) -> T:
         """Return the result of ``append``, called with the lock held. ``CommitFailed`` if this
-        member does not own these partitions, as it did at the last ``look``; ``LogLocked`` if the
-        lock is not free in time."""
+        member does not own these partitions, or has taken one after ``generation``; ``LogLocked``
+        if the lock is not free in time."""
         return self._files.holding(partial(self._commit, partitions, append), timeout_s, self._beat)
 
     def _commit(

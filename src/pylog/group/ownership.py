@@ -18,16 +18,27 @@ def require_owned(name: str, group: Group, member: Member, partitions: Mapping[T
     or has taken one after the generation beside it: after its records were read."""
     owned = member.owned
     for partition in partitions:
-        generation = partitions[partition]
-        if partition not in owned or owned[partition] > generation:
-            topic, number = partition
-            raise CommitFailed(
-                f"{topic}-{number} is not assigned to this member of group {name!r} (generation {group.generation}) as in "
-                f"generation {generation}: it was given to another, or its topic was missing meanwhile; these records are read "
-                "again",
-                group=name, member=member.id, generation=group.generation, claimed_generation=generation,
-                topic=topic, partition=number,
+        if partition not in owned:
+            raise _not_owned(
+                name, group, member, partition,
+                f"is not assigned to this member of group {name!r} (generation {group.generation}): it was given to another, or "
+                "its topic was missing meanwhile; these records are read again",
             )  # fmt: skip
+        if owned[partition] > partitions[partition]:
+            raise _not_owned(
+                name, group, member, partition,
+                f"was taken by this member of group {name!r} in generation {owned[partition]}, after generation "
+                f"{partitions[partition]} of this commit: these records are read again, or group_metadata() was called "
+                "before the poll that returned them",
+            )  # fmt: skip
+
+
+def _not_owned(name: str, group: Group, member: Member, partition: TopicPartition, why: str) -> CommitFailed:
+    topic, number = partition
+    return CommitFailed(
+        f"{topic}-{number} {why}",
+        group=name, member=member.id, generation=group.generation, topic=topic, partition=number,
+    )  # fmt: skip
 
 
 def expelled(name: str, group: Group, member_id: str, instance_id: str, why: str, **more: object) -> CommitFailed:

@@ -220,6 +220,9 @@ class GroupDecoder:
             )
         except own(ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptSegment(f"the state of a group is damaged: {error}", position=0) from error
+        since = max((max(member.owned.values(), default=0) for member in members.values()), default=0)
+        if since > group.generation:
+            raise CorruptSegment(f"the state of a group has partitions taken in generation {since}", position=0)
         if members and group.assignor not in ASSIGNORS:
             raise CorruptSegment(f"the state of a group names an assignor {group.assignor!r}", position=0)
         self._last = data, group, known

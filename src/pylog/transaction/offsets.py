@@ -50,7 +50,7 @@ class _Claim:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.topic_ids: dict[str, str] = {}  # of the appended ones
         self.sent_ids: dict[TopicPartition, str] = {}  # of the topics as they were found by ``add``
-        self.generations: dict[TopicPartition, int] = {}  # of the member, when each was first sent
+        self.generations: dict[TopicPartition, int] = {}  # of the member: the first in which each was sent
 
     def require_allowed(self, name: str, group: Group) -> None:
         """``CommitFailed`` if it is not, or no longer, the owner of these partitions."""
@@ -91,7 +91,7 @@ class TransactionOffsets:
         wanted = offsets_to_commit(offsets)
         if isinstance(member, str):
             member = ConsumerGroupMetadata(member, -1, "", None)
-        if not isinstance(member, ConsumerGroupMetadata):
+        if not isinstance(member, ConsumerGroupMetadata) or not isinstance(member.generation, int):
             raise ConfigError(
                 f"expected consumer.group_metadata(), or the name of a group without members, got {member!r:.80}",
                 option="group_metadata", value=member,
@@ -103,7 +103,8 @@ class TransactionOffsets:
             claim = claims.setdefault(member.member_id, _Claim(member.member_id, member.group_instance_id or ""))
             claim.offsets.update(wanted)
             claim.sent_ids.update(ids)
-            claim.generations = dict.fromkeys(wanted, member.generation) | claim.generations
+            for name in wanted:
+                claim.generations[name] = min(member.generation, claim.generations.get(name, member.generation))
             self._unsent.add((member.group_id, member.member_id))
 
     # Before the decision

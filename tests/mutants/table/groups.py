@@ -12,7 +12,7 @@ MUTANTS = (
     Mutant(
         "a member commits for partitions of others",
         "group/ownership.py",
-        "        if partition not in owned or owned[partition] > generation:\n",
+        "        if partition not in owned:\n",
         "        if False:\n",
         "who was expelled and came back puts the group behind what another has committed",
         (f"{_PROTOCOL}::test_a_commit_for_a_partition_of_another_is_refused",),
@@ -20,8 +20,8 @@ MUTANTS = (
     Mutant(
         "a partition that was lost and taken again is committed",
         "group/ownership.py",
-        "        if partition not in owned or owned[partition] > generation:\n",
-        "        if partition not in owned:\n",
+        "        if owned[partition] > partitions[partition]:\n",
+        "        if False:\n",
         "a transaction commits records that are read again from the group's position, and delivered twice",
         (f"{_OFFSETS}::test_a_partition_that_was_lost_and_taken_again_is_not_committed",),
     ),
