@@ -124,3 +124,15 @@ def test_records_are_deleted_before_an_offset_or_a_time(pylog: Run, log: Log) ->
     assert pylog("records", "delete", "t", "--before-offset", "-1").lines[0] == "t-0 begins at offset 4"
     assert pylog("records", "delete", "t", "--partition", "0", "--before-offset", "9").code == 3
     assert pylog("records", "delete", "t").code == 2
+
+
+def test_a_topic_whose_file_is_damaged_is_named(pylog: Run, log: Log) -> None:
+    log.create_topic("damaged")
+    path = Path(log.path, ".pylog", "topics", "damaged.json")
+    path.write_bytes(path.read_bytes().replace(b'"config"', b'"konfig"'))
+    for command in (("maintain",), ("maintain", "--dry-run"), ("doctor",)):
+        ran = pylog(*command)
+        assert ran.code == 1
+        assert f"{path} is damaged" in (ran.out if command == ("doctor",) else ran.err)
+    (error,) = pylog("maintain", "--json").objects[-1]["unreadable"]
+    assert str(path) in error

@@ -57,7 +57,7 @@ class LogMaintenance(NamedTuple):
 class MaintenanceReport(NamedTuple):
     """``unlimited`` partitions have no policy that deletes or compacts; the others are in
     ``partitions``, and those with leftovers of a crash. ``unreadable`` has an error for each topic
-    whose file is damaged: nothing was done there."""
+    whose file is damaged: nothing was done there, and ``log`` does not count its bytes."""
 
     dry_run: bool
     partitions: tuple[PartitionMaintenance, ...]

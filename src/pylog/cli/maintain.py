@@ -57,7 +57,7 @@ def _print(report: MaintenanceReport, *, as_json: bool) -> None:
             print_json({"type": "partition", "dry_run": report.dry_run, **done._asdict()})
         print_json({
             "type": "log", "dry_run": report.dry_run, **report.log._asdict(), "kept": dict(report.log.kept),
-            "unlimited": report.unlimited, "deleted_segments": report.deleted_segments,
+            "unlimited": report.unlimited, "unreadable": report.unreadable, "deleted_segments": report.deleted_segments,
             "deleted_bytes": report.deleted_bytes,
         })  # fmt: skip
         return
