@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pylog import Log, ProducerRecord
+from pylog import Log, Producer, ProducerRecord
 from pylog.errors import ConfigError
+from pylog.limits import FETCH_BYTES
 from pylog.segment.naming import OFFSET_INDEX, file_path
 from pylog.spark.source.directory import PartitionSource
 from pylog.spark.source.partition_range import PartitionRange
+from pylog.storage.os_filesystem import OsReadableFile
 from tests.spark.reading import KAFKA, planned, read, read_ranges
 
 BATCHES, RECORDS, VALUE_BYTES = 200, 3, 1_000
@@ -116,22 +119,40 @@ def test_tasks_have_at_most_as_many_offsets_as_asked_for(log: Log, count: int) -
     assert len(pieces) == -(-BATCHES * RECORDS // count)
 
 
-def test_planning_reads_indexes_and_no_data(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pylog.storage.os_filesystem import OsReadableFile
-
-    read_bytes = {"log": 0, "all": 0}
+@pytest.fixture
+def read_bytes(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many bytes were read of files, by suffix."""
+    found: Counter[str] = Counter()
     pread = OsReadableFile.pread
 
     def counted(file: OsReadableFile, size: int, position: int) -> bytes:
         data = pread(file, size, position)
-        read_bytes["all"] += len(data)
-        read_bytes["log"] += len(data) * file.path.endswith(".log")
+        found[Path(file.path).suffix] += len(data)
         return data
 
     monkeypatch.setattr(OsReadableFile, "pread", counted)
+    return found
+
+
+def test_planning_reads_indexes_and_no_data(log: Log, read_bytes: Counter[str]) -> None:
     assert len(planned(log.path, splitBytes=20_000)) > 20
-    assert read_bytes["log"] == 0
-    assert 0 < read_bytes["all"] < 20_000
+    assert read_bytes[".log"] == 0
+    assert 0 < read_bytes.total() < 20_000
+
+
+@pytest.mark.parametrize("split_bytes", [1 << 29, 2_500_000])
+def test_a_task_reads_full_batches_of_a_producer_once(
+    tmp_path: Path, read_bytes: Counter[str], split_bytes: int
+) -> None:
+    with Log(tmp_path / "log") as log, Producer(log, acks=1) as producer:
+        log.create_topic("orders", segment_bytes=3 << 20)
+        producer.send_many("orders", [b"x" * 10_000] * 1_000)
+        producer.flush()
+        size_bytes = log.partition("orders", 0).size_bytes
+        ranges = planned(log.path, splitBytes=split_bytes)
+        read_bytes.clear()
+        assert sum(1 for _ in read_ranges(ranges)) == 1_000
+        assert read_bytes[".log"] <= size_bytes + len(ranges) * FETCH_BYTES
 
 
 def test_a_plan_opens_each_partition_once_and_again_only_to_cut_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
