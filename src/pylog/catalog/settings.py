@@ -1,4 +1,7 @@
-"""``.pylog/settings.json``: options of a whole log, for every process. Missing: the defaults."""
+"""``.pylog/settings.json``: options of a whole log, for every process. Missing: the defaults.
+
+The manifest, which is written once, can't have them.
+"""
 
 from __future__ import annotations
 

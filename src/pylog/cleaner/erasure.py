@@ -43,7 +43,8 @@ def erase_keys(
     timeout_ms: int,
     progress: Callable[[int], None] | None,
 ) -> ErasureReport:
-    """See ``Log.erase``. A failure in one partition is raised after the others were done."""
+    """See ``Log.erase``. A failure in one partition is raised after the others were done: a caller
+    that looks at no report must not believe that a person was forgotten."""
     failure = drop_leftovers(manager, timeout_ms / 1000).get(topic)  # they may have such records
     refuse_records(topic, "erase")
     wanted = _keys(keys)

@@ -1,4 +1,5 @@
-"""A step of maintenance: it removes what a compaction or an erasure that died has left."""
+"""A step of maintenance: it removes what a compaction or an erasure that died has left, which
+could stay for years, and counts against the log's bound."""
 
 from __future__ import annotations
 

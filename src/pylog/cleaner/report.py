@@ -84,8 +84,8 @@ class MaintenanceReport(NamedTuple):
 
     @property
     def problems(self) -> list[str]:
-        """``failures``; what has been overdue for a day, or held for a day though it was due; a
-        bound that can't be kept."""
+        """``failures``; what has been overdue for a day, or held for a day though it was due (an
+        open transaction could fill the disk); a bound that can't be kept."""
         found = self.failures
         found += [
             f"{done.topic}-{done.partition}: {done.step} has been due for {done.overdue_ms // _DAY_MS} d "

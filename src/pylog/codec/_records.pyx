@@ -197,6 +197,7 @@ cdef inline PyObject *borrow(object sequence, Py_ssize_t index) noexcept:
     return NULL
 
 
+# One extension: the parts of several could not inline one another's varints.
 include "_encoding.pxi"
 include "_headers.pxi"
 include "_decoding.pxi"

@@ -316,7 +316,8 @@ class LogManager:
             self._durable_topics.add(topic)
 
     def _config_of(self, key: TopicPartition, topic_id: str) -> TopicConfig:
-        """A partition's settings. ``TopicNotFound`` if another topic has the name now."""
+        """A partition's settings. ``TopicNotFound`` if another topic has the name now: one that was
+        created again can equal the old one in every number of its slots."""
         described = self._known.describe(key.topic)  # also after ``close``, which seals partitions
         if topic_id in described.earlier_ids:
             raise TopicChanged.since(key.topic)

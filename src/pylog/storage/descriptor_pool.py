@@ -10,6 +10,9 @@ another thread uses in a system call is closed after that call returns: if it we
 its number could be another file's by then, and the call would write there. No function here waits.
 Each step on shared state is one call into C, because a signal handler or a forked child may open
 files in between.
+
+Files that are not synced are closed, too: Linux reports a failed write-back to the next process
+that opens the file.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 A user who may write in a log's directory can replace any name in it with a link at any moment. If
 the kernel resolved the whole path, it would follow the link. So each directory below the root is
 opened without following links, and the last name relative to it. The root itself may be reached
-through links: its user chose it. No directory stays open. No call waits for a FIFO.
+through links: its user chose it. No directory stays open. No call waits for a FIFO. Reading has
+the same rules: a writer in the log could have the reader's own files shown as records.
 """
 
 from __future__ import annotations

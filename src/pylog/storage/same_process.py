@@ -10,7 +10,11 @@ from pylog.storage.filesystem import FileSystem
 
 def same_process(filesystem: FileSystem, what: str, **facts: object) -> Callable[[], None]:
     """A check that raises ``ForkedHandle`` in a child forked since. ``what`` was being done;
-    ``facts`` are the error's."""
+    ``facts`` are the error's.
+
+    It is called just before each rename and removal of live files. Only a check in the same system
+    call could keep a child from the one step that was interrupted.
+    """
     process_id = filesystem.process_id()
 
     def check() -> None:

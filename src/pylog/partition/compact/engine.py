@@ -135,7 +135,7 @@ class _Compaction:
         skipped = [found.reason] if found.reason else []
         if not found.dirty:
             return CompactionReport(found.first_dirty, skipped=(*skipped, "nothing is dirty"))
-        for segment in found.segments:
+        for segment in found.segments:  # the writer whose sync failed may have died
             self._writer.copy_if_sync_failed(segment.base, DEFAULT_TIMEOUT_MS)
         # What was never closed was never compacted, also if the checkpoint is lost.
         self._cleaned = CleanerCheckpoint(found.first_dirty, min(before_this.dropped_to, state.active_base))

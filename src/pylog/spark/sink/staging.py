@@ -205,7 +205,8 @@ class Part:
         self.positions, self.sizes, self.least_ms = array("q"), array("I"), array("q")
 
     def batches(self, directory: SinkDirectory) -> Iterator[tuple[bytearray, int]]:
-        """The batches in order, each checked, and the least timestamp of each."""
+        """The batches in order, each with its least timestamp. ``copy_file_range`` would not check
+        them before they are in the log."""
         reader = _Reader(directory, self.staged)
         try:
             for position, size, least_ms in zip(self.positions, self.sizes, self.least_ms, strict=True):

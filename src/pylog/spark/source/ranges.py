@@ -184,7 +184,10 @@ class _RangeReader:
         return cursor
 
     def _is_readable(self, view: BatchView) -> bool:
-        """Whether the records decode: a valid checksum only shows that the bytes are unaltered."""
+        """Whether the records decode: a valid checksum only shows that the bytes are unaltered.
+
+        So each batch is decoded twice: a bad record is found before others are handed out.
+        """
         try:
             view.columns()
         except own(CorruptRecord) as error:
