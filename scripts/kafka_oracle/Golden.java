@@ -5,7 +5,6 @@ import java.util.List;
 import java.util.concurrent.ExecutionException;
 
 import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.common.utils.AppInfoParser;
 
 /** {@code kafka-oracle golden}: lets a real broker write log directories, and writes down what its clients read back. */
 public final class Golden {
@@ -16,17 +15,16 @@ public final class Golden {
     }
 
     public static void main(String[] arguments) throws IOException, InterruptedException, ExecutionException {
-        if (arguments.length != 2 || arguments[1].startsWith("--")) {
+        if (arguments.length != 1 || arguments[0].startsWith("--")) {
             refuse("usage: kafka-oracle golden OUT");
         }
-        Path out = Path.of(arguments[1]);
+        Path out = Path.of(arguments[0]);
         if (Files.exists(out)) {
             refuse(out + " exists: name a directory that does not, or remove it first");
         }
         try (ScratchDirectory brokerHome = new ScratchDirectory("kafka-oracle-broker");
              ScratchDirectory made = new ScratchDirectory("kafka-oracle-golden")) {
             make(brokerHome, made.path());
-            copyReadme(Path.of(arguments[0]), made.path());
             // Only a whole result is worth finding.
             copyTree(made.path(), out);
         }
@@ -80,11 +78,6 @@ public final class Golden {
         if (!bad.isEmpty()) {
             throw new IOException("Kafka finds fault with its own files:\n" + String.join("\n", bad));
         }
-    }
-
-    private static void copyReadme(Path template, Path to) throws IOException {
-        String text = Files.readString(template).replace("@VERSION@", AppInfoParser.getVersion());
-        Files.writeString(to.resolve("README.md"), text);
     }
 
     private static void refuse(String why) {

@@ -13,7 +13,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** Writes every golden topic; golden-README.md says in words what each holds. */
+/** Writes every golden topic; tests/data/README.md says in words what each holds. */
 final class Workload {
     static final List<String> GROUPS = List.of("golden-group", "golden-transactional-group");
     private static final List<String> CODECS = List.of("none", "gzip", "snappy", "lz4", "zstd");

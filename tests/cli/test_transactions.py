@@ -172,7 +172,7 @@ def test_abort_by_topic_partition_and_start_offset(pylog: Run, log: Log, owner: 
     where = ("--topic", "orders", "--partition", "0", "--start-offset")
     code, out, err = pylog("transactions", "abort", *where, "3")
     assert (code, out) == (1, "")
-    assert "no transaction that began at offset 3 of orders-0 is open; the open ones began at [0]" in err
+    assert "no transaction that began at offset 3 of orders-0 is open; open there: [0]" in err
     ran = pylog("transactions", "abort", *where, "0")
     assert ran == (0, "the transaction of billing 1 from orders-0@0 on aborted\n", "")
     assert log.open_transactions() == []

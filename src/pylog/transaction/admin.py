@@ -142,7 +142,7 @@ class TransactionAdmin:
         if found is None:
             raise InvalidTransactionState(
                 f"no transaction that began at offset {first_offset} of {partition.topic}-{partition.number} is open; "
-                f"the open ones began at {sorted(open_here)}",
+                f"open there: {sorted(open_here) or 'none'}",
                 **topic_partition._asdict(), first_offset=first_offset, first_offsets=sorted(open_here),
             )  # fmt: skip
         described = self._described(topic_partition, found)
