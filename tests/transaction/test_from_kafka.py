@@ -95,7 +95,7 @@ def test_what_did_not_begin_there_is_not_aborted(root: Path) -> None:
     take_files(root, [OPEN_TOPIC])
     with Log(root) as log:
         for offset in (4, 6, 13):
-            with pytest.raises(InvalidTransactionState, match=r"offset \d+ of transactions-open-0 .* began at \[5\]"):
+            with pytest.raises(InvalidTransactionState, match=r"offset \d+ of transactions-open-0 .* there: \[5\]"):
                 log.abort_transaction_at(TopicPartition(OPEN_TOPIC, 0), offset)
         assert offsets(log) == BEFORE
         with pytest.raises(TopicNotFound):
