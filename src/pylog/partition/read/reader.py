@@ -305,7 +305,7 @@ class PartitionReader:
         return [], cursor
 
     def _first_at(self, segments: Segments, offset: int) -> int | None:
-        """The segment that has the offset. Only Kafka's may begin later: here retention did it."""
+        """The segment that has the offset. The first one may begin later only in Kafka's logs."""
         base = segments.floor_or_first(offset)
         if base is not None and base > offset and not self._directory.is_kafka:
             raise self._missing(base, 0, offset, base)
