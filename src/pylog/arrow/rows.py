@@ -28,7 +28,7 @@ class Rows(NamedTuple):
     """Rows as lists of equal length. None for a column that is missing or has only nulls.
 
     The timestamps are an ``array("q")`` if each row has one that a record can have: the encoder
-    takes it as it is. Values and keys as Python's bytes take 40 ns a row, Spark's way here 600 ns.
+    takes it as it is. Values and keys as bytes take 40 ns a row, Spark's way into Python 600 ns.
     """
 
     values: list[bytes | None]

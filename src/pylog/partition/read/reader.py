@@ -308,7 +308,7 @@ class PartitionReader:
         """The segment that has the offset. The first one may begin later only in Kafka's logs."""
         base = segments.floor_or_first(offset)
         if base is not None and base > offset and not self._directory.is_kafka:
-            raise self._missing(base, 0, offset, base)
+            raise self._missing(base, 0, offset, base)  # retention deleted it after the log start was read
         return base
 
     def _leave(self, cursor: Cursor, state: CommitState) -> None:
