@@ -213,7 +213,7 @@ class Peer:
             if membership.id not in group.members:
                 return
         me = group.members[membership.id]
-        self._drop(p for p in self.positions if me.owned.get(p) != self.since[p] or self._is_of_another_topic(p, group))
+        self._drop(p for p in self.positions if me.owned.get(p) != self.since[p])
         membership.generation = group.generation
         self._give_up(self.positions.keys() - me.target)
         others = [member.owned for id_, member in group.members.items() if id_ != me.id]
@@ -229,10 +229,6 @@ class Peer:
                 self.since[partition] = me.owned[partition]
                 self.positions[partition] = self.world.committed.get(partition, 0)
                 self.ids[partition] = group.topics[partition.topic].id
-
-    def _is_of_another_topic(self, partition: TopicPartition, group: Group) -> bool:
-        topic = group.topics.get(partition.topic)
-        return topic is not None and topic.id != self.ids[partition]
 
     def _give_up(self, partitions: set[TopicPartition]) -> None:
         if partitions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from pylog.testing import produce_all
 
 VALUES = [b"%d" % number for number in range(20)]
 EITHER_NAME = re.compile("src|tmp")
+SRC = TopicPartition("src", 0)
 
 
 @pytest.fixture
@@ -40,6 +42,11 @@ def member(log: Log, topics: str | re.Pattern[str] = "src", **options: int) -> C
     consumer = Consumer(log, group_id="g", auto_offset_reset="earliest", **options)
     consumer.subscribe(topics)
     return consumer
+
+
+def committed(log: Log) -> set[int]:
+    """Offsets of the group. A change of a topic commits 0, where the group began."""
+    return {each.offset for each in log.manager.part(GroupAdmin).committed("g").values()}
 
 
 def commit(consumer: Consumer, _: Log, positions: Mapping[TopicPartition, int]) -> None:
@@ -106,7 +113,7 @@ def test_a_late_commit_of_what_was_read_before_is_refused(
             another.poll()
         with pytest.raises(CommitFailed, match="or its topic was missing meanwhile"):
             commits(late, log, positions)
-    assert {each.offset for each in log.manager.part(GroupAdmin).committed("g").values()} <= {0}
+    assert committed(log) <= {0}
     with Consumer(log, auto_offset_reset="earliest", isolation_level="read_committed") as reader:
         reader.subscribe("copied")
         assert reader.poll() == []
@@ -156,6 +163,33 @@ def test_a_topic_that_no_member_wants_any_more_is_its_readers_until_it_gives_it_
         assert len(leaving.poll(1.0)) == len(VALUES)
         leaving.subscribe("tmp")
         assert log.lag("g")[TopicPartition("src", 0)] == 0, "it has committed what it gives up"
+
+
+def test_a_topic_that_is_created_again_while_a_member_takes_it_is_read_from_its_beginning(
+    log: Log, other: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group remembers where it began in the old one."""
+    log.create_topic("src")
+    produce_all(log, "src", VALUES[:15])
+    decided = GroupAdmin.decided
+
+    def before_it_is_created_again(groups: GroupAdmin, *given: Any) -> Any:
+        found = decided(groups, *given)
+        monkeypatch.undo()
+        other.delete_topic("src")
+        other.create_topic("src")
+        produce_all(other, "src", VALUES)
+        return found
+
+    first = Consumer(other, group_id="g", auto_offset_reset="latest")
+    first.subscribe("src")
+    with member(log) as second:
+        first.close()
+        monkeypatch.setattr(GroupAdmin, "decided", before_it_is_created_again)
+        read = [record.value for _ in range(3) for record in second.poll(0.2)]
+        assert read == VALUES
+        second.commit()
+    assert log.lag("g") == {SRC: 0}
 
 
 @pytest.mark.parametrize("change", [Log.delete_topic, lambda log, name: log.rename_topic(name, "other")])

@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from pylog.catalog.topic import CONSUMED
-from pylog.consumer.assigned_partition import AssignedPartition
 from pylog.consumer.assignment import Assignment, Callback, Start
 from pylog.consumer.commit_tracker import CommitTracker
 from pylog.consumer.config import ConsumerConfig
@@ -29,7 +28,7 @@ from pylog.errors import CommitFailed, DeliveryTimeout, InstanceFenced, LogLocke
 from pylog.group.admin import GroupAdmin
 from pylog.group.membership import SHORT_S, MemberOptions, Membership
 from pylog.group.offset_records import Committed
-from pylog.group.state import Group, GroupTopic
+from pylog.group.state import Group
 from pylog.group.truncation import next_offset
 from pylog.interrupts import WeakSet, own, suppress
 from pylog.model import TopicPartition
@@ -151,12 +150,8 @@ class GroupAssignment(Assignment):
         me = group.members[self.membership.id]
         assigned = self._fetcher.assigned
         self._must_retry = False
-        gone = [
-            name
-            for name, item in assigned.items()
-            if me.owned.get(name) != self._since.get(name)  # also if it was lost between two looks, and taken again
-            or _is_of_another(group.topics.get(name.topic), item)
-        ]
+        # also those that were lost between two looks, and taken again
+        gone = [name for name in assigned if me.owned.get(name) != self._since.get(name)]
         if gone:
             self._lose(gone)
         self.membership.generation = group.generation  # what is read was taken in it, or before
@@ -251,6 +246,8 @@ class GroupAssignment(Assignment):
         for name in sorted(name for name in partitions if name.topic in topics):
             with suppress(TopicNotFound):  # deleted: the catalog's version will change
                 partition = self._log.partition(*name)
+                if partition.topic_id != group.topics[name.topic].id:
+                    continue  # created again since; the positions are of the old topic
                 position = self._resumed(partition, committed.get(name))
                 if position is None:
                     position = group.starts.get(name)
@@ -363,11 +360,6 @@ def _wait_for_deletion(partition: PartitionLog, timeout_s: float) -> None:
         partition.settle(int(timeout_s * 1000))
     except own(DeliveryTimeout) as error:
         raise LogLocked(str(error), **error.facts) from error
-
-
-def _is_of_another(topic: GroupTopic | None, assigned: AssignedPartition) -> bool:
-    """Whether the topic was deleted and created again under the same name."""
-    return topic is not None and topic.id != assigned.topic_id
 
 
 _OPEN: WeakSet[GroupAssignment] = WeakSet()
