@@ -204,7 +204,8 @@ def test_no_writer_appends_after_the_decision(tmp_log_dir: Path, monkeypatch: py
                 with pytest.raises(TopicChanged) as caught:
                     partition.append_batch(batch(b"99"))
                 refused.append(caught.value)
-            consumer.commit()
+            with pytest.raises(CommitFailed):
+                consumer.commit()
             finish(changes)
 
         with Consumer(other, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:

@@ -32,7 +32,6 @@ from pylog.partition.read.visibility import READ_COMMITTED
 if TYPE_CHECKING:
     from pylog.catalog import TopicDescription
     from pylog.manager.access import ConsumerLog
-    from pylog.partition.partition_log import PartitionLog
 
 logger = logging.getLogger("pylog.consumer")
 
@@ -125,9 +124,13 @@ class CommitTracker:
             self.report(error, offsets)
 
     def _auto_commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float | None) -> PylogError | None:
-        """Commit these offsets; returns the error if that is impossible now."""
+        """Commit these offsets, without those of topics that are gone; returns the error if that is
+        impossible now."""
         try:
-            committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+            there = self.still_there(offsets)
+            committed = {
+                partition: OffsetAndMetadata(offset) for partition, offset in offsets.items() if partition in there
+            }
             self.commit(committed, durable=True, named=False, timeout_s=timeout_s)
         except own(PylogError) as error:
             return error
@@ -179,7 +182,8 @@ class CommitTracker:
         """Visible to all on return, and on disk if ``durable``. Raises like ``Consumer.commit``.
 
         ``named``: the application named the offsets. Otherwise they are positions: for those
-        already committed only the membership is checked, and those of deleted topics are skipped.
+        already committed only the membership is checked, and those of deleted topics are skipped;
+        ``CommitFailed`` if the topic was renamed or repartitioned instead.
         ``timeout_s``: how long to wait for other processes; None: ``default_api_timeout_ms``.
         """
         if not offsets:
@@ -187,12 +191,10 @@ class CommitTracker:
         left_s = self.countdown(timeout_s)
         names = {OFFSETS_TOPIC, *map(attrgetter("topic"), offsets)}
         topics = self._log.existing_topics(names)
-        if not named and len(topics) < len(names):
-            offsets = {name: at for name, at in offsets.items() if name.topic in topics}
-            if not offsets:
-                return
         offsets = dict(offsets)
         news, is_unsafe = self._prepare(offsets, topics, durable, named, left_s)
+        if not offsets and not news:
+            return
         store = self._groups.offsets
         if news and OFFSETS_TOPIC not in topics:
             store.create_topic()
@@ -223,34 +225,37 @@ class CommitTracker:
         left_s: Callable[[], float],
     ) -> tuple[dict[TopicPartition, Committed], bool]:
         """The commits to append, and whether one of ``offsets`` is not durable yet, but is to be.
-        The records before such offsets are durable on return. Removes positions of topics deleted
-        since."""
+        The records before such offsets are durable on return. Positions in topics that are gone are
+        removed from ``offsets``; ``OffsetStore.append`` knows whether to skip or to refuse them."""
         news: dict[TopicPartition, Committed] = {}
         is_unsafe = False
         for name, at in tuple(offsets.items()):
             is_new = named or self.others_commit or self._committed.get(name) != at.offset
             to_sync = durable and self._durable.get(name) != at.offset
-            if is_new or to_sync:
+            assigned = self._fetcher.assigned.get(name)
+            epoch, topic_id = -1, "" if assigned is None else str(assigned.topic_id)  # another may have the name now
+            if not named and name.topic not in topics:
+                del offsets[name]
+            elif is_new or to_sync:
                 try:
-                    partition, topic_id = self._open(name, topics)
+                    partition = None if assigned is None else assigned.partition
+                    if partition is None or name.topic not in topics or topics[name.topic].id != partition.topic_id:
+                        partition = self._log.partition(*name)
                     epoch = make_records_durable(partition, at.offset, left_s()) if to_sync else partition.leader_epoch
+                    topic_id = topic_id or partition.topic_id
                 except own(TopicNotFound):
                     if named or self._log.existing_topics([name.topic]):
                         raise
-                    del offsets[name]
-                    continue
                 is_unsafe = is_unsafe or to_sync
-                if is_new:
-                    news[name] = Committed(at.offset, epoch, at.metadata, self._log.clock.now_ms(), topic_id)
+            if is_new:
+                news[name] = Committed(at.offset, epoch, at.metadata, self._log.clock.now_ms(), topic_id)
         return news, is_unsafe
 
-    def _open(self, name: TopicPartition, topics: Mapping[str, TopicDescription]) -> tuple[PartitionLog, str]:
-        """The partition, and the id of the topic that was read: another may have its name now."""
-        assigned = self._fetcher.assigned.get(name)
-        partition = None if assigned is None else assigned.partition
-        if partition is None or name.topic not in topics or topics[name.topic].id != partition.topic_id:
-            partition = self._log.partition(*name)
-        return partition, partition.topic_id if assigned is None else str(assigned.topic_id)
+    def still_there(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Those of these partitions that are read here, and whose topic has the id that is read."""
+        read = {name: item.topic_id for name, item in self._fetcher.assigned.items() if name in partitions}
+        topics = self._log.existing_topics({name.topic for name in read})
+        return {name for name, id_ in read.items() if name.topic in topics and topics[name.topic].id == id_}
 
     def _commit_alone(
         self, committed: Mapping[TopicPartition, Committed], left_s: Callable[[], float]

@@ -496,7 +496,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
 
         During an iteration the position is after the record being processed. On return the commit
         is visible to others and survives power failure, and so do the records before it.
-        ``CommitFailed``: this consumer is not a member any more, or a partition is not its own.
+        ``CommitFailed``: this consumer is not a member any more, or a partition is not its own, or
+        its topic was renamed or repartitioned: poll again. Of deleted topics nothing is committed.
         ``LogLocked``: another process, perhaps a stopped one, held a lock for ``timeout`` seconds
         (default: ``default_api_timeout_ms``). In both cases nothing was committed; after
         ``LogLocked``, try again. Also raises ``StorageFull`` and ``StorageError``,

@@ -197,7 +197,7 @@ class GroupAssignment(Assignment):
         """
         if not self._must_hold or self._fetcher.stored_offsets is not None:  # else the application holds the positions
             return
-        topics = self._log.existing_topics({name.topic for name in self._begun})
+        topics = self._log.existing_topics({name.topic for name in self.tracker.still_there(self._begun)})
         consumed = {name for name, topic in topics.items() if topic.config.retention == CONSUMED}
         offsets = {
             name: position if (start := self._begun[name]) is None else min(start, position)

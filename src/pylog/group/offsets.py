@@ -18,18 +18,12 @@ from pylog.catalog import TopicDescription
 from pylog.catalog.topic import OWN_TOPICS_OPTIONS
 from pylog.checks import OFFSETS_TOPIC
 from pylog.codec.format import INT64_MAX
-from pylog.errors import (
-    CorruptSegment,
-    DeliveryTimeout,
-    LogLocked,
-    OffsetOutOfRange,
-    OutcomeUnknown,
-    StorageError,
-)
+from pylog.errors import CorruptSegment, DeliveryTimeout, LogLocked, OffsetOutOfRange, OutcomeUnknown, StorageError
 from pylog.group.lock import LOCK_TIMEOUT_S, GroupGrant
 from pylog.group.offset_records import Committed, decode_key, encode_key, encode_value, partition_of_group
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pylog.group.offsets_partition import Offsets, OffsetsPartition
+from pylog.group.ownership import require_unchanged
 from pylog.group.pending_offsets import PendingOffsets, Transaction
 from pylog.interrupts import own
 from pylog.model import ProducerRecord, TopicPartition
@@ -257,8 +251,9 @@ class OffsetStore:
 
         Commits in a deleted topic are left out, since its deleter has appended tombstones, or waits
         for the group's lock to do so; None if nothing is left. The caller has checked that the
-        commit is allowed. ``grant`` is None for a group that only Kafka can have. ``LogLocked``
-        after ``left_s()`` seconds; else raises as ``PartitionLog.append_batch``.
+        commit is allowed. ``grant`` is None for a group that only Kafka can have. ``CommitFailed``
+        if a topic was renamed or repartitioned, ``LogLocked`` after ``left_s()`` seconds; else
+        raises as ``PartitionLog.append_batch``.
         """
         encoded = self.encoded(group, offsets)
         if encoded is None:
@@ -288,6 +283,8 @@ class OffsetStore:
                 records.append(ProducerRecord(None, encode_key(group, name)))
             elif topic is not None and committed.topic_id in ("", topic.id):
                 records.append(ProducerRecord(encode_value(committed), encode_key(group, name)))
+            else:
+                require_unchanged(self._manager, group, {name: committed.topic_id})
         if not records:
             return None
         topic = topics.get(OFFSETS_TOPIC)

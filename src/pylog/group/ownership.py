@@ -1,4 +1,5 @@
-"""Whether a member may commit for partitions: it must own them, and since before it read them.
+"""Whether a member may commit for partitions: it must own them, and since before it read them. They
+must be where they were, too.
 
 The group's generation may be a later one: every join of any member raises it, and most of them move
 none of this member's partitions.
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 
 from pylog.errors import CommitFailed, InstanceFenced
 from pylog.group.state import Group, Member
+from pylog.manager.changes import ChangingLog, has_changed
 from pylog.model import TopicPartition
 
 
@@ -30,6 +32,19 @@ def require_owned(name: str, group: Group, member: Member, partitions: Mapping[T
                 f"was taken by this member of group {name!r} in generation {owned[partition]}, after generation "
                 f"{partitions[partition]} of this commit: these records are read again, or group_metadata() was called "
                 "before the poll that returned them",
+            )  # fmt: skip
+
+
+def require_unchanged(manager: ChangingLog, name: str, gone: Mapping[TopicPartition, str]) -> None:
+    """``gone`` has partitions whose topic is not there any more, each with the topic's id.
+    ``CommitFailed`` if the topic continues under another name or with other partitions: the group
+    of this name reads these records again. Nothing if it was deleted."""
+    for partition, topic_id in gone.items():
+        if has_changed(manager, topic_id):
+            raise CommitFailed(
+                f"topic {partition.topic!r} has got another name or other partitions since its records were read: poll again "
+                f"(first abort a transaction with its offsets); group {name!r} continues where it has committed",
+                group=name, topic=partition.topic, partition=partition.partition,
             )  # fmt: skip
 
 

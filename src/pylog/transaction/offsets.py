@@ -11,7 +11,7 @@ takes the partitions over waits.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from functools import partial
 
 from pylog.codec.batch import read_header, write_header
@@ -24,11 +24,10 @@ from pylog.group.lock import LOCK_TIMEOUT_S, GroupGrant, GroupLock
 from pylog.group.offset_records import Committed, offsets_to_commit
 from pylog.group.offsets import Appended
 from pylog.group.offsets_partition import OffsetsPartition
-from pylog.group.ownership import expelled, require_owned
+from pylog.group.ownership import expelled, require_owned, require_unchanged
 from pylog.group.state import Group, Member
 from pylog.group.truncation import make_records_durable
 from pylog.interrupts import own, suppress
-from pylog.manager.changes import has_changed
 from pylog.manager.manager import LogManager
 from pylog.model import ConsumerGroupMetadata, OffsetAndMetadata, Offsets, TopicPartition
 from pylog.partition.partition_log import PartitionLog
@@ -151,10 +150,8 @@ class TransactionOffsets:
         """The offsets as they are committed: with leader epochs, and the topics that the member has
         read."""
         now = self._manager.existing_topics({name.topic for name in claim.offsets})
-        self._refuse_changed(
-            group,
-            {name: id_ for name, id_ in claim.sent_ids.items() if name.topic not in now or now[name.topic].id != id_},
-        )
+        gone = {name: id_ for name, id_ in claim.sent_ids.items() if name.topic not in now or now[name.topic].id != id_}
+        require_unchanged(self._manager, group, gone)
         topics = self._lock(group).state.read().topics if claim.member_id else {}
         commits = {}
         for name, at in claim.offsets.items():
@@ -205,24 +202,12 @@ class TransactionOffsets:
                 _require_empty(groups, grant)
         gone = self._of_deleted_topics(group, found)
         for claim in self._claims[group].values():
-            self._refuse_changed(
-                group, {name: claim.topic_ids[name.topic] for name in gone if name.topic in claim.topic_ids}
-            )
+            ids = {name: claim.topic_ids[name.topic] for name in gone if name.topic in claim.topic_ids}
+            require_unchanged(self._manager, group, ids)
         if gone:  # their deleter may have looked before they were appended: a later tombstone supersedes them
             groups.offsets.append(group, dict.fromkeys(gone), grant)
         grant.check()
         decide()
-
-    def _refuse_changed(self, group: str, gone: Mapping[TopicPartition, str]) -> None:
-        """``CommitFailed`` if a topic of these ids continues, under another name or with other
-        partitions: the group reads these records again. Nothing if they were deleted."""
-        for name, topic_id in gone.items():
-            if has_changed(self._manager, topic_id):
-                raise CommitFailed(
-                    f"topic {name.topic!r} has got another name or other partitions since its records were read: abort the "
-                    f"transaction, and poll again: group {group!r} continues where it has committed",
-                    group=group, topic=name.topic, partition=name.partition,
-                )  # fmt: skip
 
     def _of_deleted_topics(self, group: str, found: Group) -> list[TopicPartition]:
         claims = self._claims[group].values()
