@@ -138,7 +138,9 @@ class Cleaner:
 
     def after_roll(self, partition: PartitionLog, max_bytes: int) -> None:
         """Apply the limits of time and size to a partition whose writer has just closed a segment;
-        and this bound to the log, unless that was done too recently. Groups are not asked."""
+        and this bound to the log, unless that was done too recently. Groups are not asked: their
+        commits would be read and synced while the append waits. The active segment is not closed by
+        time: with records of long ago, each append would."""
         config = self._manager.describe_topic(partition.topic).config
         is_asked = config.retention is None and is_limited(config)
         done = [self.retain(partition, config, may_roll=False)] if is_asked else []

@@ -1,6 +1,9 @@
 """Merges the partitions of a topic: each keeps its order, and among them the earlier record goes
 first.
 
+Record by record, since batches overlap, and a batch's first time can be its delete horizon. That
+costs up to a sixth more processor time than copying pieces.
+
 A key can be in several partitions, since partitions were added. Of records with the same time,
 those go first that are in another partition than their keys' records go to now.
 

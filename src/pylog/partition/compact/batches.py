@@ -86,7 +86,7 @@ def clean(view: BatchView, judged: Judged, rules: Rules) -> Cleaned:
         return Cleaned(batch, 0, dropped, drops_tombstones=drops_tombstones)
     if horizon_ms is None and (left.has_tombstones or (judged.is_unneeded and header.is_control)):
         batch = _with_horizon(view, left, rules.time_ms + rules.delete_retention_ms)
-    elif dropped:
+    elif dropped:  # Kafka writes the time of the first record that is left; readers see no difference
         latest_ms = header.max_timestamp_ms if header.is_log_append_time else left.latest_ms
         batch = made(header, left.payload, header.attributes, header.base_timestamp_ms, latest_ms, left.kept)
     else:

@@ -39,7 +39,8 @@ def fold(states: ProducerStates, header: BatchHeader, position: int, file: Reada
     marker.
 
     A control batch without a marker ends nothing: a transaction stays open, so that read_committed
-    shows none of it. Reading and ``verify`` report it.
+    shows none of it. Reading and ``verify`` report it. Kafka cuts the log there, or takes the
+    directory offline.
     """
     if header.producer_id < 0 or not header.is_control:
         states.add(header)

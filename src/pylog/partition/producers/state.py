@@ -231,13 +231,14 @@ class ProducerStates:
         """Forget producers of the snapshot without an open transaction whose last batch is older
         than both.
 
-        Records that are sent now may be of any time, yesterday's flights for example. So the offset
-        counts, too.
+        Records that are sent now may be of any time: a backfill repeats batches, too. So the offset
+        counts as well. Kafka goes by time alone.
         """
         self._packed.expire(before_ms, before_offset)
 
     def _forget_some(self) -> None:
-        """Forget the longest idle tenth of very many producers, which bounds memory and snapshots.
+        """Forget the longest idle tenth of very many producers, which bounds memory and snapshots:
+        a command that runs for each event takes a new id every time.
 
         Those with an open transaction and named ones are kept. Acts once in ``_FORGOTTEN_AT_ONCE``
         producers.

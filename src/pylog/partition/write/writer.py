@@ -366,8 +366,8 @@ class PartitionWriter:
         self.failed_syncs.clear(base)
 
     def close(self) -> None:
-        """Seal what is due, which needs the lock, then close the files. Waits for a running
-        append."""
+        """Seal what is due, which needs the lock, then close the files. Waits for a running append.
+        Takes no producer snapshot: a hundred short-lived writers would write a hundred files."""
         is_done = True
         try:
             self._sealer.finish()
