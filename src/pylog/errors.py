@@ -213,7 +213,8 @@ class CommitFailed(PylogError):
     """The group refused these offsets: nothing was committed. Others may have reread them.
 
     The message gives the reason: this member was expelled, or lost a partition, or the group has
-    members without it. Poll again to rejoin, and continue with what is assigned then.
+    members without it, or a topic was renamed or repartitioned. Poll again to rejoin, and continue
+    with what is assigned then.
     """
 
 

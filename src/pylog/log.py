@@ -309,8 +309,9 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         ("earliest", "latest", an offset), ``to_time_ms=``, ``shift_by=``, ``offsets=`` (a mapping),
         limited to the log's range. ``dry_run=True`` commits nothing. Returns the old and new
         offsets. ``GroupNotEmpty``, ``ConfigError``; without partitions ``GroupNotFound``.
-        ``TopicNotFound``, ``InvalidPartition``, ``ReadOnlyLog``; with ``to_time_ms``
-        ``CorruptSegment``, ``MissingCodec``.
+        ``TopicNotFound``, ``InvalidPartition``, ``ReadOnlyLog``; ``CommitFailed`` if a topic is
+        renamed or repartitioned meanwhile: call again; with ``to_time_ms`` ``CorruptSegment``,
+        ``MissingCodec``.
         """
         return _groups(self.manager).reset(
             group, partitions, to=to, to_time_ms=to_time_ms, shift_by=shift_by, offsets=offsets, dry_run=dry_run

@@ -13,17 +13,16 @@ from typing import Any
 import pytest
 
 from pylog import Consumer, Log, Producer, TopicPartition
-from pylog.consumer.commit_tracker import CommitTracker
-from pylog.errors import CommitFailed, TopicNotFound
+from pylog.errors import CommitFailed
 from pylog.group.admin import GroupAdmin
-from pylog.group.lock import GroupLock, read_group
+from pylog.group.lock import read_group
 from pylog.group.membership import MemberOptions, Membership
 from pylog.group.state import Group
 from pylog.testing import produce_all
 
 VALUES = [b"%d" % number for number in range(20)]
 EITHER_NAME = re.compile("src|tmp")
-SRC, KEPT = TopicPartition("src", 0), TopicPartition("kept", 0)
+SRC = TopicPartition("src", 0)
 
 
 @pytest.fixture
@@ -166,20 +165,22 @@ def test_a_topic_that_no_member_wants_any_more_is_its_readers_until_it_gives_it_
         assert log.lag("g")[TopicPartition("src", 0)] == 0, "it has committed what it gives up"
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
 def test_a_topic_that_is_created_again_while_a_member_takes_it_is_read_from_its_beginning(
-    log: Log, other: Log, monkeypatch: pytest.MonkeyPatch
+    log: Log, other: Log, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
     """The group remembers where it began in the old one."""
-    log.create_topic("src")
-    produce_all(log, "src", VALUES[:15])
+    log.create_topic("src", partitions=2)
+    for partition in (0, 1):
+        produce_all(log, "src", VALUES[:15], partition=partition)
     decided = GroupAdmin.decided
 
     def before_it_is_created_again(groups: GroupAdmin, *given: Any) -> Any:
         found = decided(groups, *given)
         monkeypatch.undo()
         other.delete_topic("src")
-        other.create_topic("src")
-        produce_all(other, "src", VALUES)
+        other.create_topic("src", partitions=partitions)
+        produce_all(other, "src", VALUES, partition=0)
         return found
 
     first = Consumer(other, group_id="g", auto_offset_reset="latest")
@@ -190,7 +191,7 @@ def test_a_topic_that_is_created_again_while_a_member_takes_it_is_read_from_its_
         read = [record.value for _ in range(3) for record in second.poll(0.2)]
         assert read == VALUES
         second.commit()
-    assert log.lag("g") == {SRC: 0}
+    assert set(log.lag("g").values()) == {0}
 
 
 @pytest.mark.parametrize("change", [Log.delete_topic, lambda log, name: log.rename_topic(name, "other")])
@@ -367,141 +368,3 @@ def test_what_a_member_has_not_given_up_yet_is_its_own_in_each_generation(log: L
     generation = read_group(directory).generation
     late.want(frozenset({"tmp"}), appeared=True)
     assert read_group(directory).generation == generation, "no member reads src any more: nothing is divided again"
-
-
-def commit_async(consumer: Consumer, _: Log, positions: Mapping[TopicPartition, int]) -> None:
-    errors: list[Exception | None] = []
-    consumer.commit_async(callback=lambda _, error: errors.append(error))
-    if errors[0] is not None:
-        raise errors[0]
-
-
-def is_renamed(log: Log) -> None:
-    log.rename_topic("src", "tmp")
-
-
-def is_repartitioned(log: Log) -> None:
-    log.repartition("src", 3)
-
-
-@pytest.fixture(params=["a member", "assigned by hand"])
-def reader(log: Log, request: pytest.FixtureRequest) -> Iterator[Consumer]:
-    """It has read all records of two topics, and committed nothing."""
-    for topic in ("src", "kept"):
-        log.create_topic(topic)
-        produce_all(log, topic, VALUES)
-    with Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
-        if request.param == "a member":
-            consumer.subscribe(["src", "kept"])
-        else:
-            consumer.assign([SRC, KEPT])
-        read = 0
-        while read < 2 * len(VALUES):
-            read += len(consumer.poll(1.0))
-        yield consumer
-
-
-@pytest.mark.parametrize("change", [is_renamed, is_repartitioned])
-@pytest.mark.parametrize("commits", [commit, commit_async, commit_offsets])
-def test_a_commit_of_a_changed_topic_is_refused_also_before_any_member_has_noticed(
-    log: Log,
-    other: Log,
-    reader: Consumer,
-    change: Callable[[Log], None],
-    commits: Callable[[Consumer, Log, Mapping[TopicPartition, int]], None],
-) -> None:
-    change(other)
-    is_named = change is is_renamed and commits is commit_offsets
-    with pytest.raises(TopicNotFound if is_named else CommitFailed, match="'src'"):
-        commits(reader, log, {SRC: len(VALUES), KEPT: len(VALUES)})
-    assert committed(log) <= {0}, "it commits all, or nothing"
-
-
-@pytest.mark.parametrize("change", [is_renamed, is_repartitioned])
-def test_a_commit_is_refused_if_the_topic_changes_during_it(
-    log: Log, other: Log, reader: Consumer, monkeypatch: pytest.MonkeyPatch, change: Callable[[Log], None]
-) -> None:
-    holding = GroupLock.holding
-
-    def after_the_change(lock: GroupLock, *given: Any) -> Any:
-        monkeypatch.undo()
-        change(other)
-        return holding(lock, *given)
-
-    monkeypatch.setattr(GroupLock, "holding", after_the_change)
-    with pytest.raises(CommitFailed, match="topic 'src' has got another name or other partitions"):
-        reader.commit()
-    assert committed(log) <= {0}
-
-
-def test_a_member_commits_the_rest_after_it_has_polled(log: Log, other: Log, reader: Consumer) -> None:
-    other.rename_topic("src", "tmp")
-    with pytest.raises(CommitFailed, match="poll again"):
-        reader.commit()
-    if reader.subscription():
-        reader.poll()
-        reader.commit()
-        assert log.lag("g") == {KEPT: 0, TopicPartition("tmp", 0): len(VALUES)}
-
-
-def test_what_is_committed_already_is_no_loss(log: Log, other: Log, reader: Consumer) -> None:
-    reader.commit()
-    other.rename_topic("src", "tmp")
-    reader.commit()
-    assert log.lag("g") == {KEPT: 0, TopicPartition("tmp", 0): 0}
-
-
-def test_what_is_committed_already_is_no_loss_after_another_member_has_noticed_the_deletion(
-    log: Log, other: Log, reader: Consumer
-) -> None:
-    reader.commit()
-    other.delete_topic("src")
-    if reader.subscription():
-        with member(other, "copied"):
-            reader.commit()
-    reader.commit()
-    assert log.lag("g") == {KEPT: 0}
-
-
-@pytest.mark.parametrize("change", [is_renamed, is_repartitioned])
-def test_an_automatic_commit_takes_what_is_still_there(
-    log: Log, other: Log, change: Callable[[Log], None], caplog: pytest.LogCaptureFixture
-) -> None:
-    for topic in ("src", "kept"):
-        log.create_topic(topic)
-        produce_all(log, topic, VALUES)
-    with Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=True) as consumer:
-        consumer.subscribe(["src", "kept"])
-        read = 0
-        while read < 2 * len(VALUES):
-            read += len(consumer.poll(1.0))
-        change(other)
-    assert log.lag("g")[KEPT] == 0
-    assert committed(log) == {0, len(VALUES)}
-    assert "could not commit" not in caplog.text
-
-
-def test_a_poll_ends_if_the_topic_changes_before_the_group_holds_it(
-    log: Log, other: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No group began here: nothing is committed for it by the change."""
-    log.create_topic("src", retention="consumed")
-    produce_all(log, "src", VALUES)
-    hold = CommitTracker.hold
-
-    def after_the_change(tracker: CommitTracker, *given: Any) -> Any:
-        monkeypatch.undo()
-        other.repartition("src", 3)
-        return hold(tracker, *given)
-
-    with Consumer(log, group_id="g", auto_offset_reset="none") as consumer:
-        consumer.subscribe("src")
-        consumer.seek(SRC, 0)
-        monkeypatch.setattr(CommitTracker, "hold", after_the_change)
-        consumer.poll()
-        consumer.poll()
-        consumer.seek_to_beginning()
-        read: list[bytes | None] = []
-        while len(read) < len(VALUES):
-            read += [record.value for record in consumer.poll(1.0)]
-        assert sorted(read, key=lambda value: int(value or b"")) == VALUES

@@ -11,8 +11,9 @@ import pytest
 from pylog import Log
 from pylog.catalog import Catalog, TopicDescription
 from pylog.catalog.changes import Commit, TopicChange, write_draft
+from pylog.catalog.topic_file import read_topic
 from pylog.errors import ConfigError, LogLocked, LogNotFound, TopicChanged, TopicExists
-from pylog.manager.changes import changes_of, drop_leftovers, has_changed
+from pylog.manager.changes import changed, changes_of, drop_leftovers
 from pylog.storage import OsFileSystem
 from tests.partition.logs import values_of_topic
 from tests.storage.filesystems import Faulty, full, nothing
@@ -42,9 +43,9 @@ def test_a_change_with_more_commits_than_can_be_read_again_is_refused(
         assert values_of_topic(log, "new") == ALL
 
 
-def decide(log: Log, commits: Sequence[Commit] = ()) -> TopicDescription:
-    """Decide to rename ``old`` to ``new``, and nothing more. Returns the topic as it was."""
-    before = log.describe_topic("old")
+def decide(log: Log, commits: Sequence[Commit] = (), topic: str = "old") -> TopicDescription:
+    """Decide to rename the topic to ``new``, and nothing more. Returns it as it was."""
+    before = log.describe_topic(topic)
     change = TopicChange(before, before._replace(name="new"), False, list(commits))
     log.manager.writable_catalog().locked(lambda: changes_of(log.manager, 1).decide(change))
     return before
@@ -215,12 +216,37 @@ def test_copies_stay_while_a_change_is_under_way_and_its_topic_counts_as_changed
         copy.mkdir()
     held = OsFileSystem().lock(layout.catalog_lock)
     assert held.try_acquire()
+    moved = Path(layout.moved_topic("old"))
     with Log(tmp_log_dir) as log:  # which may not finish the change now
         held.close()
-        assert has_changed(log.manager, "any")
+        id_ = read_topic(OsFileSystem(), "old", str(moved)).id
+        assert changed(log.manager, [id_, "any"]) == {id_}
+        whole = moved.read_bytes()
+        moved.write_bytes(whole[:-9])
+        assert changed(log.manager, [id_, "any"]) == {id_, "any"}, "it may be any of them"
+        moved.write_bytes(whole)
         assert drop_leftovers(log.manager, 0) == {}
         assert copy.exists()
     with Log(tmp_log_dir) as log:
-        assert not has_changed(log.manager, "any")
+        assert changed(log.manager, [id_, "any"]) == {id_}, "it has another name"
         assert drop_leftovers(log.manager, 0) == {}
         assert not copy.exists()
+
+
+def test_a_change_that_is_completed_during_the_look_is_found(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Log(tmp_log_dir) as log:
+        fill(log)
+        id_ = decide(log).id
+        finish = changes_of(log.manager, 1).finish
+        look = Catalog.being_changed
+
+        def completed_after(catalog: Catalog) -> list[str]:
+            found = look(catalog)
+            monkeypatch.undo()
+            assert log.manager.writable_catalog().locked(finish) == []
+            return found
+
+        monkeypatch.setattr(Catalog, "being_changed", completed_after)
+        assert changed(log.manager, [id_, "any"]) == {id_}

@@ -15,7 +15,7 @@ from pylog.catalog.layout import TOPIC_SUFFIX
 from pylog.catalog.settings import LogSettings, read_settings, write_settings
 from pylog.errors import ForkedHandle, PylogError, ReadOnlyLog, StorageError, TopicNotFound
 from pylog.interrupts import own, suppress
-from pylog.manager.changes import has_changed
+from pylog.manager.changes import changed
 from pylog.manager.manager import LogManager
 from pylog.manager.opening import checked_path
 from pylog.model import TopicPartition
@@ -103,7 +103,7 @@ class _Backup:
                     self._refuse_compaction(partition, cut)
                     copied[partition] = CopiedPartition.of(state)
                 except own(TopicNotFound) as error:
-                    if has_changed(self._manager, partition.topic_id):
+                    if changed(self._manager, [partition.topic_id]):
                         raise StorageError(
                             f"{partition.topic!r} got another name or other partitions during the backup; begin again",
                             path=partition.directory.path, topic=partition.topic,

@@ -19,7 +19,15 @@ from pylog.checks import OFFSETS_TOPIC
 from pylog.consumer.config import ConsumerConfig
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.subscription import name_of
-from pylog.errors import CommitFailed, GroupNotEmpty, LogLocked, PylogError, TopicNotFound
+from pylog.errors import (
+    CommitFailed,
+    GroupNotEmpty,
+    InvalidPartition,
+    LogLocked,
+    OutcomeUnknown,
+    PylogError,
+    TopicNotFound,
+)
 from pylog.group.admin import GroupAdmin
 from pylog.group.membership import Membership
 from pylog.group.offset_records import Committed
@@ -225,26 +233,28 @@ class CommitTracker:
         left_s: Callable[[], float],
     ) -> tuple[dict[TopicPartition, Committed], bool]:
         """The commits to append, and whether one of ``offsets`` is not durable yet, but is to be.
-        The records before such offsets are durable on return. Positions in topics that are gone are
-        removed from ``offsets``; ``OffsetStore.append`` knows whether to skip or to refuse them."""
+        The records before such offsets are durable on return. Positions in topics whose name is
+        gone are removed from ``offsets``; ``OffsetStore.append`` skips or refuses them."""
         news: dict[TopicPartition, Committed] = {}
         is_unsafe = False
         for name, at in tuple(offsets.items()):
             is_new = named or self.others_commit or self._committed.get(name) != at.offset
             to_sync = durable and self._durable.get(name) != at.offset
-            assigned = self._fetcher.assigned.get(name)
-            epoch, topic_id = -1, "" if assigned is None else str(assigned.topic_id)  # another may have the name now
-            if not named and name.topic not in topics:
+            topic, assigned = topics.get(name.topic), self._fetcher.assigned.get(name)
+            epoch, topic_id = -1, "" if assigned is None else str(assigned.topic_id)
+            if not named and topic is None:
                 del offsets[name]
+            elif topic_id and topic is not None and topic.id != topic_id:
+                pass  # another topic has the name: the member may own the partition of the old one no more
             elif is_new or to_sync:
                 try:
                     partition = None if assigned is None else assigned.partition
-                    if partition is None or name.topic not in topics or topics[name.topic].id != partition.topic_id:
+                    if partition is None or partition.is_closed or topic is None or topic.id != partition.topic_id:
                         partition = self._log.partition(*name)
                     epoch = make_records_durable(partition, at.offset, left_s()) if to_sync else partition.leader_epoch
                     topic_id = topic_id or partition.topic_id
-                except own(TopicNotFound):
-                    if named or self._log.existing_topics([name.topic]):
+                except own(TopicNotFound, InvalidPartition, OutcomeUnknown):
+                    if topic is None or assigned is None or name in self.still_there([name]):
                         raise
                 is_unsafe = is_unsafe or to_sync
             if is_new:

@@ -24,7 +24,15 @@ from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.offset_lookup import OffsetLookup
 from pylog.consumer.subscription import Subscription, name_of
 from pylog.consumer.thread_guard import SingleThreadGuard
-from pylog.errors import CommitFailed, DeliveryTimeout, InstanceFenced, LogLocked, PylogError, TopicNotFound
+from pylog.errors import (
+    CommitFailed,
+    DeliveryTimeout,
+    InstanceFenced,
+    InvalidPartition,
+    LogLocked,
+    PylogError,
+    TopicNotFound,
+)
 from pylog.group.admin import GroupAdmin
 from pylog.group.membership import SHORT_S, MemberOptions, Membership
 from pylog.group.offset_records import Committed
@@ -183,7 +191,7 @@ class GroupAssignment(Assignment):
             try:
                 self._hold(timeout_s)
             except own(CommitFailed):
-                continue  # it was expelled meanwhile, which the group's state shows
+                continue  # it was expelled, or a topic has changed: the next round sees that
             return
 
     def _hold(self, timeout_s: float) -> None:
@@ -244,7 +252,7 @@ class GroupAssignment(Assignment):
         fresh: dict[TopicPartition, int] = {}
         topics = {topic.name: topic for topic in self._existing({partition.topic for partition in partitions})}
         for name in sorted(name for name in partitions if name.topic in topics):
-            with suppress(TopicNotFound):  # deleted: the catalog's version will change
+            with suppress(TopicNotFound, InvalidPartition):  # gone: the catalog's version will change
                 partition = self._log.partition(*name)
                 if partition.topic_id != group.topics[name.topic].id:
                     continue  # created again since; the positions are of the old topic
@@ -323,10 +331,18 @@ class GroupAssignment(Assignment):
 
     # The end
 
+    def _of_gone_topics(self) -> list[TopicPartition]:
+        try:
+            there = self.tracker.still_there(self._fetcher.assigned)
+        except own(PylogError):  # the log was closed or removed: what can't be given up is reported
+            return []
+        return [partition for partition in self._fetcher.assigned if partition not in there]
+
     def _leave_group(self) -> None:
         """Commit and call back, as when partitions move; then leave the group."""
         try:
             if self.membership.id in self.membership.look().members:
+                self._lose(self._of_gone_topics())
                 self._give_up(list(self._fetcher.assigned))
             elif self.membership.id:  # expelled; a forked child that has not polled lost nothing
                 self._lose(list(self._fetcher.assigned))

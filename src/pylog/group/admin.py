@@ -190,7 +190,7 @@ class GroupAdmin:
         left_s: Callable[[], float] = lambda: LOCK_TIMEOUT_S,
     ) -> Appended | None:
         """Commit for a group without members, else ``GroupNotEmpty``. Visible on return, not yet
-        durable. ``LogLocked`` if other processes take longer than ``left_s()``."""
+        durable. Raises as ``OffsetStore.append``."""
         self._manager.require_writable()
         if OFFSETS_TOPIC not in self._manager.existing_topics([OFFSETS_TOPIC]):
             self.offsets.create_topic()

@@ -272,11 +272,12 @@ class OffsetStore:
         return Appended(partition, partition.end_offset)
 
     def encoded(self, group: str, offsets: Mapping[TopicPartition, Committed | None]) -> EncodedOffsets | None:
-        """The batch to append for a commit, without deleted topics; None if it is empty."""
+        """The batch to append for a commit, without deleted topics; None if it is empty.
+        ``CommitFailed`` if a topic was renamed or repartitioned."""
         if not offsets:
             return None
         topics = self._manager.existing_topics({OFFSETS_TOPIC, *map(attrgetter("topic"), offsets)})
-        records = []
+        records, gone = [], {}
         for name, committed in offsets.items():
             topic = topics.get(name.topic)
             if committed is None:
@@ -284,7 +285,8 @@ class OffsetStore:
             elif topic is not None and committed.topic_id in ("", topic.id):
                 records.append(ProducerRecord(encode_value(committed), encode_key(group, name)))
             else:
-                require_unchanged(self._manager, group, {name: committed.topic_id})
+                gone[name] = committed.topic_id
+        require_unchanged(self._manager, group, gone)
         if not records:
             return None
         topic = topics.get(OFFSETS_TOPIC)

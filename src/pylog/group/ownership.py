@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pylog.errors import CommitFailed, InstanceFenced
 from pylog.group.state import Group, Member
-from pylog.manager.changes import ChangingLog, has_changed
+from pylog.manager.changes import ChangingLog, changed
 from pylog.model import TopicPartition
 
 
@@ -37,13 +37,15 @@ def require_owned(name: str, group: Group, member: Member, partitions: Mapping[T
 
 def require_unchanged(manager: ChangingLog, name: str, gone: Mapping[TopicPartition, str]) -> None:
     """``gone`` has partitions whose topic is not there any more, each with the topic's id.
-    ``CommitFailed`` if the topic continues under another name or with other partitions: the group
-    of this name reads these records again. Nothing if it was deleted."""
+    ``CommitFailed`` if a topic continues under another name or with other partitions: the group
+    of this name reads these records again. Nothing if they were deleted."""
+    ids = changed(manager, set(gone.values())) if gone else ()
     for partition, topic_id in gone.items():
-        if has_changed(manager, topic_id):
+        if topic_id in ids:
             raise CommitFailed(
-                f"topic {partition.topic!r} has got another name or other partitions since its records were read: poll again "
-                f"(first abort a transaction with its offsets); group {name!r} continues where it has committed",
+                f"topic {partition.topic!r} has got another name or other partitions, so none of these offsets was committed: "
+                "abort their transaction if they are in one, then poll again, or assign other partitions; group "
+                f"{name!r} continues where it has committed",
                 group=name, topic=partition.topic, partition=partition.partition,
             )  # fmt: skip
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -11,9 +11,10 @@ from pylog.catalog import Catalog, Layout, TopicDescription
 from pylog.catalog.disposal import remove_all_condemned
 from pylog.catalog.finishing import TopicChanges, WriteCommits
 from pylog.catalog.layout import parse_condemned
+from pylog.catalog.topic_file import read_topic
 from pylog.clock import Clock
-from pylog.errors import LogLocked, PylogError
-from pylog.interrupts import suppress
+from pylog.errors import CorruptSegment, FormatVersionError, LogLocked, PylogError
+from pylog.interrupts import own, suppress
 from pylog.partition.directory import PartitionDirectory
 from pylog.storage import FileSystem, while_holding
 
@@ -82,9 +83,26 @@ def drop_leftovers(manager: ChangingLog, timeout_s: float) -> dict[str, PylogErr
     return failures
 
 
-def has_changed(manager: ChangingLog, topic_id: str) -> bool:
-    """Whether a topic continues under another name or another id, or may be about to."""
-    if manager.writable_catalog().being_changed():
-        return True
-    topics = manager.existing_topics(manager.topics()).values()
-    return any(topic_id in (topic.id, *topic.earlier_ids) for topic in topics)
+def changed(manager: ChangingLog, topic_ids: Collection[str]) -> set[str]:
+    """Those of these topics, none of which has its name and id any more, that continue under
+    another name or another id, or are about to. The others were deleted.
+
+    A topic whose file can't be read is skipped: its own users get the error.
+    """
+    found: set[str] = set()
+    for name in manager.writable_catalog().being_changed():
+        try:
+            found.update(_ids(read_topic(manager.filesystem, name, manager.layout.moved_topic(name))))
+        except own(FileNotFoundError):  # complete now: it is in the list below
+            continue
+        except own(CorruptSegment, FormatVersionError):
+            return set(topic_ids)  # it may be any of them
+    for name in manager.topics():
+        with suppress(CorruptSegment, FormatVersionError):
+            for topic in manager.existing_topics([name]).values():
+                found.update(_ids(topic))
+    return found.intersection(topic_ids)
+
+
+def _ids(topic: TopicDescription) -> tuple[str, ...]:
+    return (topic.id, *topic.earlier_ids)

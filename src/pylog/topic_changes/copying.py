@@ -32,7 +32,8 @@ from pylog.topic_changes.merging import Stream, merged
 _READ_BYTES = 32 << 20  # of all partitions together, at once
 _READ_BYTES_MIN = 16 << 10  # of one
 # The records of a step are in memory, and a group that has committed inside it costs reading it
-# again: notes of every piece took 43 kB for each MB of a topic that gets 300 partitions.
+# again. Notes of every piece would save that, and took 43 kB for each MB of a topic that gets 300
+# partitions.
 _STEP_BYTES = 8 << 20
 _REACHED_BITS = 1 << 17  # to note for a step; with fewer, a group's position costs reading more steps
 

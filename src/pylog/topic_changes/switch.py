@@ -3,8 +3,8 @@ is decided.
 
 The locks of all its partitions and of all groups are held, no transaction is open in it. After the
 decision, writers that get a lock read the topic's settings again, and find that it has changed; a
-commit of its old positions is left out, as for a deleted topic. A kill before the decision frees
-the locks, and changes nothing; after it, the next process completes the change.
+commit of its old positions is refused. A kill before the decision frees the locks, and changes
+nothing; after it, the next process completes the change.
 """
 
 from __future__ import annotations

@@ -16,7 +16,15 @@ from functools import partial
 
 from pylog.codec.batch import read_header, write_header
 from pylog.codec.format import TRANSACTIONAL_BIT
-from pylog.errors import CommitFailed, ConfigError, GroupNotEmpty, InvalidPartition, PylogError, TopicNotFound
+from pylog.errors import (
+    CommitFailed,
+    ConfigError,
+    GroupNotEmpty,
+    InvalidPartition,
+    OutcomeUnknown,
+    PylogError,
+    TopicNotFound,
+)
 from pylog.group.admin import GroupAdmin
 from pylog.group.directory import GroupDirectory, check_group
 from pylog.group.liveness import Heartbeats
@@ -27,7 +35,7 @@ from pylog.group.offsets_partition import OffsetsPartition
 from pylog.group.ownership import expelled, require_owned, require_unchanged
 from pylog.group.state import Group, Member
 from pylog.group.truncation import make_records_durable
-from pylog.interrupts import own, suppress
+from pylog.interrupts import own
 from pylog.manager.manager import LogManager
 from pylog.model import ConsumerGroupMetadata, OffsetAndMetadata, Offsets, TopicPartition
 from pylog.partition.partition_log import PartitionLog
@@ -149,16 +157,17 @@ class TransactionOffsets:
     def _commits(self, group: str, claim: _Claim) -> dict[TopicPartition, Committed]:
         """The offsets as they are committed: with leader epochs, and the topics that the member has
         read."""
-        now = self._manager.existing_topics({name.topic for name in claim.offsets})
-        gone = {name: id_ for name, id_ in claim.sent_ids.items() if name.topic not in now or now[name.topic].id != id_}
-        require_unchanged(self._manager, group, gone)
         topics = self._lock(group).state.read().topics if claim.member_id else {}
         commits = {}
         for name, at in claim.offsets.items():
-            with suppress(TopicNotFound, InvalidPartition):  # deleted since it was sent
+            try:
                 partition = self._manager.partition(*name)
-                topic_id = topics[name.topic].id if name.topic in topics else partition.topic_id
                 epoch = make_records_durable(partition, at.offset)
+            except own(TopicNotFound, InvalidPartition, OutcomeUnknown):
+                if name not in self._gone(claim):
+                    raise
+            else:
+                topic_id = topics[name.topic].id if name.topic in topics else partition.topic_id
                 commits[name] = Committed(at.offset, epoch, at.metadata, self._manager.clock.now_ms(), topic_id)
                 claim.topic_ids[name.topic] = topic_id
         return commits
@@ -202,12 +211,18 @@ class TransactionOffsets:
                 _require_empty(groups, grant)
         gone = self._of_deleted_topics(group, found)
         for claim in self._claims[group].values():
+            require_unchanged(self._manager, group, self._gone(claim))
             ids = {name: claim.topic_ids[name.topic] for name in gone if name.topic in claim.topic_ids}
             require_unchanged(self._manager, group, ids)
         if gone:  # their deleter may have looked before they were appended: a later tombstone supersedes them
             groups.offsets.append(group, dict.fromkeys(gone), grant)
         grant.check()
         decide()
+
+    def _gone(self, claim: _Claim) -> dict[TopicPartition, str]:
+        """The partitions whose topic is not there any more since they were sent, with its id."""
+        now = self._manager.existing_topics({name.topic for name in claim.sent_ids})
+        return {name: id_ for name, id_ in claim.sent_ids.items() if name.topic not in now or now[name.topic].id != id_}
 
     def _of_deleted_topics(self, group: str, found: Group) -> list[TopicPartition]:
         claims = self._claims[group].values()

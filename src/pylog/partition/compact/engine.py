@@ -181,7 +181,8 @@ class _Compaction:
         """Clean as much of the dirty range as there is memory for. Its end, and the counts of all
         segments before."""
         keys, end = self._keys(part)
-        # horizons count from now; Kafka's from the beginning of the compaction
+        # Horizons count from now, Kafka's from the beginning of the compaction. The time of the
+        # swap is not known when the segment is written.
         rules = Rules(keys, end, self._directory.clock.now_ms(), self._options.delete_retention_ms, producers)
         return end, self._rewrite([segment for segment in part.segments if segment.base < end], rules)
 

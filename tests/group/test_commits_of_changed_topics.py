@@ -1,0 +1,403 @@
+"""A consumer commits what it has read of a topic that has got another name, or other partitions,
+since. The group reads these records again, so the commit is refused. Of a deleted topic nothing is
+left to commit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pylog import Consumer, Log, Producer, TopicPartition
+from pylog.consumer.commit_tracker import CommitTracker
+from pylog.errors import CommitFailed, InvalidPartition, OutcomeUnknown, TopicNotFound, TransactionAborted
+from pylog.group import ownership
+from pylog.group.admin import GroupAdmin
+from pylog.group.lock import GroupLock
+from pylog.manager.changes import changed
+from pylog.partition.partition_log import PartitionLog
+from pylog.testing import produce_all
+from pylog.transaction import offsets as transaction_offsets
+from tests.topic_changes.test_drafts import decide
+
+VALUES = [b"%d" % number for number in range(20)]
+SRC, KEPT = TopicPartition("src", 2), TopicPartition("kept", 0)
+POSITIONS = {SRC: len(VALUES), KEPT: len(VALUES)}
+
+Change = Callable[[Log], object]
+Step = tuple[object, str]
+Commits = Callable[[Consumer, Log, Mapping[TopicPartition, int]], None]
+
+
+def is_renamed(log: Log) -> None:
+    log.rename_topic("src", "tmp")
+
+
+def gets_more_partitions(log: Log) -> None:
+    log.repartition("src", 5)
+
+
+def gets_fewer_partitions(log: Log) -> None:
+    log.repartition("src", 1)
+
+
+def is_repartitioned_under_another_name(log: Log) -> None:
+    log.rename_topic("src", "tmp")
+    log.repartition("tmp", 2)
+    log.create_topic("src")
+
+
+changes = pytest.mark.parametrize(
+    "change", [is_renamed, gets_more_partitions, gets_fewer_partitions, is_repartitioned_under_another_name]
+)
+
+
+def commit(consumer: Consumer, _: Log, positions: Mapping[TopicPartition, int]) -> None:
+    consumer.commit()
+
+
+def commit_offsets(consumer: Consumer, _: Log, positions: Mapping[TopicPartition, int]) -> None:
+    consumer.commit(positions)
+
+
+def commit_async(consumer: Consumer, _: Log, positions: Mapping[TopicPartition, int]) -> None:
+    errors: list[Exception | None] = []
+    consumer.commit_async(callback=lambda _, error: errors.append(error))
+    if errors[0] is not None:
+        raise errors[0]
+
+
+@pytest.fixture
+def log(tmpfs_dir: Path) -> Iterator[Log]:
+    with Log(tmpfs_dir / "log") as opened:
+        opened.create_topic("src", partitions=3)
+        opened.create_topic("kept")
+        opened.create_topic("results")
+        for topic, partition in (SRC, KEPT):
+            produce_all(opened, topic, VALUES, partition=partition)
+        yield opened
+
+
+@pytest.fixture
+def other(log: Log) -> Iterator[Log]:
+    """As another process sees it."""
+    with Log(log.path) as opened:
+        yield opened
+
+
+def read_all(consumer: Consumer, count: int = 2 * len(VALUES)) -> None:
+    while count > 0:
+        count -= len(consumer.poll(1.0))
+
+
+@pytest.fixture(params=["a member", "assigned by hand"])
+def reader(log: Log, request: pytest.FixtureRequest) -> Iterator[Consumer]:
+    """It has read all records of two topics, and committed nothing."""
+    with Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+        if request.param == "a member":
+            consumer.subscribe(["src", "kept"])
+        else:
+            consumer.assign([SRC, KEPT])
+        read_all(consumer)
+        yield consumer
+
+
+def committed(log: Log) -> set[int]:
+    """Offsets of the group. A change of a topic commits 0, where the group began."""
+    return {each.offset for each in log.manager.part(GroupAdmin).committed("g").values()}
+
+
+def is_changed_at(monkeypatch: pytest.MonkeyPatch, step: Step, change: Callable[[], object]) -> None:
+    """The next call of this function finds the change."""
+    owner, name = step
+    function = getattr(owner, name)
+
+    def after_the_change(*given: Any, **more: Any) -> Any:
+        monkeypatch.setattr(owner, name, function)
+        change()
+        return function(*given, **more)
+
+    monkeypatch.setattr(owner, name, after_the_change)
+
+
+# Refused
+
+
+@changes
+@pytest.mark.parametrize("commits", [commit, commit_async, commit_offsets])
+def test_a_commit_of_a_changed_topic_is_refused_before_any_member_has_noticed(
+    log: Log, other: Log, reader: Consumer, change: Change, commits: Commits
+) -> None:
+    change(other)
+    is_missing = change is is_renamed and commits is commit_offsets
+    with pytest.raises(TopicNotFound if is_missing else CommitFailed, match="'src'"):
+        commits(reader, log, POSITIONS)
+    assert committed(log) <= {0}, "it commits all, or nothing"
+
+
+BEFORE_IT_OPENS, AT_THE_SYNC, AT_THE_LOCK = (CommitTracker, "_prepare"), (PartitionLog, "sync"), (GroupLock, "holding")
+
+
+@changes
+@pytest.mark.parametrize(
+    ("commits", "step"),
+    [
+        (commit, BEFORE_IT_OPENS), (commit, AT_THE_SYNC), (commit, AT_THE_LOCK),
+        (commit_async, BEFORE_IT_OPENS), (commit_async, AT_THE_LOCK),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("same_log", [False, True])
+def test_a_commit_is_refused_if_the_topic_changes_during_it(
+    log: Log,
+    other: Log,
+    reader: Consumer,
+    monkeypatch: pytest.MonkeyPatch,
+    step: Step,
+    change: Change,
+    commits: Commits,
+    same_log: bool,
+) -> None:
+    is_changed_at(monkeypatch, step, lambda: change(log if same_log else other))
+    with pytest.raises(CommitFailed, match="topic 'src' has got another name or other partitions"):
+        commits(reader, log, POSITIONS)
+    assert committed(log) <= {0}
+
+
+def test_a_commit_of_offsets_is_refused_if_the_topic_changes_during_it(
+    log: Log, other: Log, reader: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_changed_at(monkeypatch, AT_THE_SYNC, lambda: gets_fewer_partitions(other))
+    with pytest.raises(CommitFailed, match="topic 'src' has got another name or other partitions"):
+        reader.commit(POSITIONS)
+    assert committed(log) <= {0}
+
+
+@changes
+@pytest.mark.parametrize(
+    "step",
+    [(transaction_offsets, "make_records_durable"), AT_THE_SYNC, (transaction_offsets.TransactionOffsets, "_lock")],
+)
+def test_a_transaction_is_refused_if_the_topic_changes_before_the_decision(
+    log: Log, other: Log, reader: Consumer, monkeypatch: pytest.MonkeyPatch, step: Step, change: Change
+) -> None:
+    """It commits neither the offsets nor what was computed from the records."""
+    with Producer(log, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("results", b"of what was read")
+        producer.send_offsets_to_transaction(POSITIONS, reader.group_metadata())
+        is_changed_at(monkeypatch, step, lambda: change(other))
+        with pytest.raises(CommitFailed, match="topic 'src' has got another name or other partitions"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+    assert committed(log) <= {0}
+    with Consumer(log, auto_offset_reset="earliest", isolation_level="read_committed") as results:
+        results.subscribe("results")
+        assert results.poll() == []
+
+
+def test_a_commit_is_refused_while_the_change_is_not_complete(log: Log, other: Log, reader: Consumer) -> None:
+    """The process that has decided it was killed."""
+    decide(other, topic="src")
+    with pytest.raises(CommitFailed, match="'src'"):
+        reader.commit()
+    assert committed(log) == set()
+
+
+def test_offsets_of_a_group_are_not_reset_in_a_topic_that_changes_meanwhile(
+    log: Log, other: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_changed_at(monkeypatch, AT_THE_LOCK, lambda: gets_more_partitions(other))
+    with pytest.raises(CommitFailed, match="'src'"):
+        log.reset_offsets("h", ["src", "kept"], to="latest")
+    assert "h" not in log.groups()
+
+
+def test_what_is_wrong_with_a_topic_that_is_there_is_told(
+    log: Log, reader: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidPartition, match="'src'"):
+        reader.commit({TopicPartition("src", 9): 1})
+
+    def refuses(partition: PartitionLog, *_: object) -> None:
+        raise OutcomeUnknown("the disk refused")
+
+    with Producer(log, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(POSITIONS, reader.group_metadata())
+        with monkeypatch.context() as patch:
+            patch.setattr(PartitionLog, "sync", refuses)
+            for commits in (commit, commit_offsets):
+                with pytest.raises(OutcomeUnknown, match="the disk refused"):
+                    commits(reader, log, POSITIONS)
+            with pytest.raises(TransactionAborted, match="the disk refused"):
+                producer.commit_transaction()
+        producer.abort_transaction()
+    assert committed(log) == set()
+
+
+# What goes on
+
+
+def test_a_consumer_commits_the_rest_after_it_was_told(log: Log, other: Log, reader: Consumer) -> None:
+    other.rename_topic("src", "tmp")
+    with pytest.raises(CommitFailed, match="poll again, or assign other partitions"):
+        reader.commit()
+    if reader.subscription():
+        reader.poll()
+    else:
+        reader.assign([KEPT])
+    reader.commit()
+    lag = log.lag("g")
+    assert lag[KEPT] == 0
+    assert lag.get(TopicPartition("tmp", 2), len(VALUES)) == len(VALUES)
+
+
+def test_what_is_committed_already_is_no_loss(log: Log, other: Log, reader: Consumer) -> None:
+    reader.commit()
+    other.rename_topic("src", "tmp")
+    reader.commit()
+    assert set(log.lag("g").values()) == {0}
+
+
+def test_a_topic_that_has_its_name_again_is_committed(log: Log, reader: Consumer) -> None:
+    """The process that changed it has closed its files."""
+    log.rename_topic("src", "tmp")
+    log.rename_topic("tmp", "src")
+    reader.commit()
+    assert log.lag("g")[SRC] == 0
+
+
+@changes
+def test_an_automatic_commit_takes_what_is_still_there(
+    log: Log, other: Log, change: Change, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=True) as consumer:
+        consumer.subscribe(["src", "kept"])
+        read_all(consumer)
+        change(other)
+    assert log.lag("g")[KEPT] == 0
+    assert committed(log) <= {0, len(VALUES)}
+    assert "could not commit" not in caplog.text
+
+
+@changes
+def test_a_consumer_that_closes_loses_a_changed_topic_and_commits_the_rest(
+    log: Log, other: Log, change: Change
+) -> None:
+    lost: list[TopicPartition] = []
+    consumer = Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False)
+    consumer.subscribe(["src", "kept"], on_revoked=lambda _: consumer.commit(), on_lost=lost.extend)
+    read_all(consumer)
+    change(other)
+    consumer.close()
+    assert SRC in lost
+    assert KEPT not in lost
+    assert log.lag("g")[KEPT] == 0
+
+
+@pytest.mark.parametrize("change", [gets_more_partitions, gets_fewer_partitions])
+@pytest.mark.parametrize("step", [(CommitTracker, "hold"), AT_THE_SYNC])
+def test_a_poll_goes_on_if_the_topic_changes_before_the_group_holds_it(
+    log: Log, other: Log, monkeypatch: pytest.MonkeyPatch, step: Step, change: Change
+) -> None:
+    """No group began here: nothing is committed for it by the change."""
+    log.alter_topic("src", retention="consumed")
+    with Consumer(log, group_id="g", auto_offset_reset="none") as consumer:
+        consumer.subscribe("src")
+        consumer.seek_to_beginning()
+        is_changed_at(monkeypatch, step, lambda: change(other))
+        consumer.poll()
+        consumer.poll()
+        consumer.seek_to_beginning()
+        read: list[bytes | None] = []
+        while len(read) < len(VALUES):
+            read += [record.value for record in consumer.poll(1.0)]
+        assert read == VALUES
+
+
+# Deleted topics
+
+
+def is_deleted(log: Log) -> None:
+    log.delete_topic("src")
+
+
+def is_created_again_with_fewer_partitions(log: Log) -> None:
+    log.delete_topic("src")
+    log.create_topic("src")
+
+
+deletions = pytest.mark.parametrize("change", [is_deleted, is_created_again_with_fewer_partitions])
+
+
+@deletions
+@pytest.mark.parametrize("step", [None, BEFORE_IT_OPENS, AT_THE_SYNC, AT_THE_LOCK])
+def test_of_a_deleted_topic_nothing_is_committed(
+    log: Log, other: Log, reader: Consumer, monkeypatch: pytest.MonkeyPatch, step: Step | None, change: Change
+) -> None:
+    if step is None:
+        change(other)
+    else:
+        is_changed_at(monkeypatch, step, lambda: change(other))
+    reader.commit()
+    assert log.lag("g") == {KEPT: 0}
+
+
+@deletions
+@pytest.mark.parametrize("what", ["is damaged", "is of a later version", "is half renamed"])
+def test_another_topic_keeps_no_commit_of_a_deleted_one_from_being_left_out(
+    log: Log, other: Log, reader: Consumer, what: str, change: Change
+) -> None:
+    log.create_topic("third")
+    path = Path(log.manager.layout.topic("third"))
+    change(other)
+    if what == "is half renamed":
+        decide(other, topic="third")
+    elif what == "is damaged":
+        path.write_bytes(path.read_bytes()[:-9])
+    else:
+        path.write_text(re.sub('"config": *{', '"config": {"of a later version": 1, ', path.read_text()))
+    reader.commit()
+    assert committed(log) == {len(VALUES)}
+
+
+def test_what_is_committed_already_is_no_loss_after_another_member_has_noticed_the_deletion(
+    log: Log, other: Log, reader: Consumer
+) -> None:
+    reader.commit()
+    other.delete_topic("src")
+    if reader.subscription():
+        with Consumer(other, group_id="g") as another:
+            another.subscribe("results")
+            reader.commit()
+    reader.commit()
+    assert log.lag("g") == {KEPT: 0}
+
+
+def test_a_consumer_without_anything_to_commit_takes_no_lock(
+    log: Log, other: Log, reader: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader.commit()
+    other.delete_topic("src")
+    other.delete_topic("kept")
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupLock, "holding", lambda *_: pytest.fail("it needs no lock"))
+        reader.commit()
+
+
+def test_all_deleted_partitions_are_looked_for_at_once(
+    log: Log, other: Log, reader: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group's lock is held, and each look describes all topics."""
+    asked: list[object] = []
+    monkeypatch.setattr(ownership, "changed", lambda *given: asked.append(given) or changed(*given))
+    other.delete_topic("src")
+    other.delete_topic("kept")
+    reader.commit()
+    assert len(asked) == 1
