@@ -196,8 +196,8 @@ def test_a_topic_that_is_created_again_while_a_member_takes_it_is_read_from_its_
 
 @pytest.mark.parametrize("change", [Log.delete_topic, lambda log, name: log.rename_topic(name, "other")])
 @pytest.mark.parametrize("another_polls", [True, False])
-def test_partitions_of_a_topic_that_is_gone_are_lost(
-    log: Log, other: Log, change: Callable[[Log, str], object], another_polls: bool
+def test_partitions_of_a_topic_that_is_gone_are_lost_with_a_warning(
+    log: Log, other: Log, change: Callable[[Log, str], object], another_polls: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     log.create_topic("src")
     log.create_topic("tmp")
@@ -211,6 +211,7 @@ def test_partitions_of_a_topic_that_is_gone_are_lost(
         consumer.poll()
         assert lost == [[TopicPartition("src", 0)]]
         assert consumer.assignment() == set()
+        assert "group 'g': lost src-0: deleted, created again, renamed, or repartitioned" in caplog.text
 
 
 @pytest.mark.parametrize("commits", [commit_offsets, commit_in_transaction])

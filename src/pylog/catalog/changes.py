@@ -116,6 +116,6 @@ def being_changed(name: str, root: str) -> TopicChanged:
     """The error for a topic between the decision and the end of its change."""
     return TopicChanged(
         f"topic {name!r} in {root} gets another name or other partitions right now: try again; if the process that does it "
-        "died, open the log for writing first, which finishes it, or warns why it can't",
+        "died, the next one that opens the log for writing finishes the change, or warns why it can't",
         topic=name,
     )  # fmt: skip

@@ -177,7 +177,7 @@ class Assignment:
         for partition, start in starts.items():
             logger.info("%s is new: reading it from offset %s", name_of(partition), start.position)
         for partition in removed:
-            logger.warning("%s was deleted: reading it no longer", name_of(partition))
+            logger.warning("%s was deleted or renamed: reading it no longer", name_of(partition))
         self._apply(removed, starts, topics)
 
     def _refresh_assigned(self) -> None:
@@ -192,7 +192,7 @@ class Assignment:
             assigned.forget_partition()
             if topic is not None:
                 logger.warning(
-                    "topic %s was deleted and created again: reading %s from its beginning",
+                    "topic %s was created again or repartitioned: reading %s from its beginning",
                     partition.topic,
                     name_of(partition),
                 )

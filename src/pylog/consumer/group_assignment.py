@@ -161,6 +161,10 @@ class GroupAssignment(Assignment):
         # also those that were lost between two looks, and taken again
         gone = [name for name in assigned if me.owned.get(name) != self._since.get(name)]
         if gone:
+            logger.warning(
+                "group %r: lost %s: deleted, created again, renamed, or repartitioned",
+                self.group_id, ", ".join(map(name_of, sorted(gone))),
+            )  # fmt: skip
             self._lose(gone)
         self.membership.generation = group.generation  # what is read was taken in it, or before
         if not gone and me.owned.keys() == me.target == assigned.keys():

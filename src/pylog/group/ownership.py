@@ -24,7 +24,7 @@ def require_owned(name: str, group: Group, member: Member, partitions: Mapping[T
             raise _not_owned(
                 name, group, member, partition,
                 f"is not assigned to this member of group {name!r} (generation {group.generation}): it was given to another, or "
-                "its topic was missing meanwhile; these records are read again",
+                "its topic was missing meanwhile, perhaps renamed or repartitioned; these records are read again",
             )  # fmt: skip
         if owned[partition] > partitions[partition]:
             raise _not_owned(
@@ -44,8 +44,8 @@ def require_unchanged(manager: ChangingLog, name: str, gone: Mapping[TopicPartit
         if topic_id in ids:
             raise CommitFailed(
                 f"topic {partition.topic!r} has got another name or other partitions, so none of these offsets was committed: "
-                "abort their transaction if they are in one, then poll again, or assign other partitions; group "
-                f"{name!r} continues where it has committed",
+                "poll again, or assign other partitions (if they are in a transaction, abort it first); group "
+                f"{name!r} reads these records again",
                 group=name, topic=partition.topic, partition=partition.partition,
             )  # fmt: skip
 
