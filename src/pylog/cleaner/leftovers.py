@@ -1,12 +1,14 @@
 """A step of maintenance: it removes what a compaction or an erasure that died has left, which
-could stay for years, and counts against the log's bound."""
+could stay for years, and counts against the log's bound. It also ends the transactions of dead and
+late producers: in a partition without writers and waiting readers they would hold segments."""
 
 from __future__ import annotations
 
 from pylog.cleaner.report import PartitionMaintenance
 from pylog.cleaner.step import Target
-from pylog.errors import StorageError
-from pylog.interrupts import own
+from pylog.errors import PylogError, StorageError
+from pylog.interrupts import own, suppress
+from pylog.partition.partition_log import PartitionLog
 from pylog.partition.write.leftovers import are_left, leftover_bytes, remove_leftovers
 
 LEFTOVERS = "leftovers"
@@ -17,6 +19,8 @@ def free_leftovers(target: Target) -> PartitionMaintenance | None:
     """None if there are none, as nearly always."""
     partition, directory = target.partition, target.partition.directory
     try:
+        if not target.dry_run:
+            _end_transactions(partition)
         if not are_left(directory):
             return None
         if target.dry_run:
@@ -32,3 +36,10 @@ def free_leftovers(target: Target) -> PartitionMaintenance | None:
         return None  # only writers may ask for the lock, and so tell whether it is under way
     log_start = partition.current().log_start_offset
     return target.report(LEFTOVERS, log_start)._replace(deleted_bytes=size_bytes, rules=(BY_CRASH,))
+
+
+def _end_transactions(partition: PartitionLog) -> None:
+    with suppress(PylogError):  # of a damaged partition, which the other steps report
+        state = partition.current()
+        if state.last_stable_offset < state.high_watermark:
+            partition.settle_transactions()

@@ -144,9 +144,48 @@ MUTANTS = (
         "a commit in a topic that was deleted meanwhile is appended",
         "group/offsets.py",
         '            elif topic is not None and committed.topic_id in ("", topic.id):\n',
-        "            else:\n",
+        "            elif True:\n",
         "it comes after the tombstone, and counts in a new topic of that name",
         ("tests/group/test_deleted_topics.py::test_no_commit_comes_after_the_tombstone_in_any_order",),
+    ),
+    Mutant(
+        "a commit in a topic that was renamed or repartitioned is left out",
+        "group/ownership.py",
+        "        if topic_id in ids:\n",
+        "        if False:\n",
+        "the application takes its records for committed, and the group reads them again",
+        (
+            (
+                "tests/group/test_commits_of_changed_topics.py"
+                "::test_a_commit_of_a_changed_topic_is_refused_before_any_member_has_noticed"
+            ),
+        ),
+    ),
+    Mutant(
+        "a transaction commits its records without the offsets of a topic that has changed",
+        "transaction/offsets.py",
+        "            require_unchanged(self._manager, group, self._gone(claim))\n",
+        "",
+        "the group reads the same input again: its results count twice",
+        (
+            (
+                "tests/group/test_commits_of_changed_topics.py"
+                "::test_a_transaction_is_refused_if_the_topic_changes_before_the_decision"
+            ),
+        ),
+    ),
+    Mutant(
+        "a member takes a partition of another topic that has the name",
+        "consumer/group_assignment.py",
+        "                if partition.topic_id != group.topics[name.topic].id:\n",
+        "                if False:\n",
+        "it skips the records before the position of the old one",
+        (
+            (
+                "tests/group/test_changed_topics.py"
+                "::test_a_topic_that_is_created_again_while_a_member_takes_it_is_read_from_its_beginning"
+            ),
+        ),
     ),
     Mutant(
         "a slot is published before the bytes are written",
