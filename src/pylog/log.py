@@ -371,8 +371,9 @@ class Log(OfOneProcess, metaclass=AbsentNames):
 
     def maintain(self, topics: Iterable[str] = (), *, dry_run: bool = False) -> MaintenanceReport:
         """Do all maintenance that is due, once: what the policies of these topics, or of all, and
-        the log's bound no longer keep is deleted, compacted topics are compacted, and what a
-        compaction or an erasure that died has left is removed.
+        the log's bound no longer keep is deleted, compacted topics are compacted, what a compaction
+        or an erasure that died has left is removed, and in these partitions the transactions of
+        dead and late producers are ended.
 
         What fails on one partition is in the report. ``dry_run=True`` changes nothing and needs no
         permission to write. Durable on return. ``TopicNotFound``, ``ReadOnlyLog``;

@@ -6,6 +6,7 @@ Offsets are logical record numbers. Timestamps are milliseconds since 1970-01-01
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from pylog.kafka_names import answers_kafkas_names
@@ -99,12 +100,14 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 
 @answers_kafkas_names
 class ConsumerGroupMetadata(NamedTuple):
-    """A member, for commits that others make in its name. ``generation`` is -1 for a non-member."""
+    """A member, for commits that others make in its name. ``generation`` is -1 for a non-member.
+    ``topic_ids`` has the topic that is read of each partition: another may get its name."""
 
     group_id: str
     generation: int
     member_id: str
     group_instance_id: str | None
+    topic_ids: Mapping[TopicPartition, str] = MappingProxyType({})
 
 
 class OffsetRange(NamedTuple):

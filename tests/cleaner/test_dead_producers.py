@@ -61,6 +61,23 @@ def test_the_transaction_of_a_dead_producer_is_ended(stage: Stage) -> None:
     assert "open transaction" not in kept
 
 
+def test_the_bound_of_the_log_is_not_held_by_a_dead_producer() -> None:
+    """The topic itself has no limit."""
+    stage = Stage()
+    owner = stage.owner()
+    with stage.machine.process().open_log(ROOT) as log:
+        log.alter_topic("t", segment_bytes=2000)
+        log.alter(max_bytes=1000)
+    owner.begin(VALUES)
+    for _ in range(5):
+        owner.write({0: "x" * 900})
+    owner.process.kill()
+    with stage.machine.process().open_log(ROOT) as log:
+        assert log.maintain(dry_run=True).log.excess_bytes > 1000
+        log.maintain()
+        assert log.partition("t", 0).earliest_offset > 0
+
+
 def test_the_transaction_of_a_late_producer_is_ended(stage: Stage) -> None:
     owner = stage.owner(timeout_ms=1000)
     owner.begin(VALUES)

@@ -200,6 +200,39 @@ def test_a_transaction_is_refused_if_the_topic_changes_before_the_decision(
         assert results.poll() == []
 
 
+def sends_and_commits(producer: Producer, reader: Consumer) -> None:
+    producer.send_offsets_to_transaction(POSITIONS, reader.group_metadata())
+    producer.commit_transaction()
+
+
+@changes
+def test_a_transaction_is_refused_if_the_topic_has_changed_before_the_offsets_are_sent(
+    log: Log, other: Log, reader: Consumer, change: Change
+) -> None:
+    change(other)
+    with Producer(log, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("results", b"of what was read")
+        with pytest.raises((CommitFailed, TopicNotFound, InvalidPartition), match="'src'"):
+            sends_and_commits(producer, reader)
+        producer.abort_transaction()
+    assert committed(log) <= {0}
+
+
+def test_a_transaction_commits_nothing_in_a_topic_that_was_created_again(
+    log: Log, other: Log, reader: Consumer
+) -> None:
+    other.delete_topic("src")
+    other.create_topic("src", partitions=3)
+    produce_all(other, "src", VALUES, partition=2)
+    with Producer(log, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        sends_and_commits(producer, reader)
+    assert log.lag("g") == {KEPT: 0}
+
+
 def test_a_commit_is_refused_while_the_change_is_not_complete(log: Log, other: Log, reader: Consumer) -> None:
     """The process that has decided it was killed."""
     decide(other, topic="src")
@@ -298,6 +331,19 @@ def test_a_consumer_that_closes_loses_a_changed_topic_and_commits_the_rest(
     consumer.close()
     assert SRC in lost
     assert KEPT not in lost
+    assert log.lag("g")[KEPT] == 0
+
+
+def test_a_callback_that_raises_costs_no_commit_of_what_is_still_there(log: Log, other: Log) -> None:
+    def raises(_: list[TopicPartition]) -> None:
+        raise ZeroDivisionError
+
+    consumer = Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=True)
+    consumer.subscribe(["src", "kept"], on_lost=raises)
+    read_all(consumer)
+    is_renamed(other)
+    with pytest.raises(ZeroDivisionError):
+        consumer.close()
     assert log.lag("g")[KEPT] == 0
 
 

@@ -43,10 +43,10 @@ def test_a_change_with_more_commits_than_can_be_read_again_is_refused(
         assert values_of_topic(log, "new") == ALL
 
 
-def decide(log: Log, commits: Sequence[Commit] = (), topic: str = "old") -> TopicDescription:
-    """Decide to rename the topic to ``new``, and nothing more. Returns it as it was."""
+def decide(log: Log, commits: Sequence[Commit] = (), topic: str = "old", after: str = "new") -> TopicDescription:
+    """Decide to rename the topic, and nothing more. Returns it as it was."""
     before = log.describe_topic(topic)
-    change = TopicChange(before, before._replace(name="new"), False, list(commits))
+    change = TopicChange(before, before._replace(name=after), False, list(commits))
     log.manager.writable_catalog().locked(lambda: changes_of(log.manager, 1).decide(change))
     return before
 
@@ -231,6 +231,23 @@ def test_copies_stay_while_a_change_is_under_way_and_its_topic_counts_as_changed
         assert changed(log.manager, [id_, "any"]) == {id_}, "it has another name"
         assert drop_leftovers(log.manager, 0) == {}
         assert not copy.exists()
+
+
+def test_a_second_change_during_the_look_is_found(tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        fill(log)
+        id_ = log.describe_topic("old").id
+        log.rename_topic("old", "new")
+        look = Catalog.being_changed
+
+        def decided_after(catalog: Catalog) -> list[str]:
+            found = look(catalog)
+            monkeypatch.undo()
+            decide(other, topic="new", after="third")
+            return found
+
+        monkeypatch.setattr(Catalog, "being_changed", decided_after)
+        assert changed(log.manager, [id_, "any"]) == {id_}
 
 
 def test_a_change_that_is_completed_during_the_look_is_found(

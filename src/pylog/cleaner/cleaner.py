@@ -15,7 +15,7 @@ from pylog.catalog.topic import CONSUMED, INTERNAL_TOPICS, UNLIMITED, TopicConfi
 from pylog.cleaner.bound import Candidate, Part, shared
 from pylog.cleaner.compaction import COMPACTION, Compaction, FirstNeeded
 from pylog.cleaner.facts import LOOKS_MAX, NS_PER_MS, Facts, PartitionFacts, disk_bytes
-from pylog.cleaner.leftovers import LEFTOVERS, free_leftovers
+from pylog.cleaner.leftovers import LEFTOVERS, end_transactions, free_leftovers
 from pylog.cleaner.report import LogMaintenance, MaintenanceReport, PartitionMaintenance
 from pylog.cleaner.retention import (
     BY_BOUND,
@@ -104,6 +104,7 @@ class Cleaner:
         log = LogMaintenance(max_bytes)
         if max_bytes != UNLIMITED:
             targets = [target for topic in described for target in self._targets(topic, now_ms, dry_run)]
+            end_transactions(targets)
             retained = {(each.topic, each.partition): each for each in done if each.step == RETENTION}
             more, log = self._keep_bound(max_bytes, targets, retained)
             done += more

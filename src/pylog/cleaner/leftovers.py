@@ -4,11 +4,12 @@ late producers: in a partition without writers and waiting readers they would ho
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pylog.cleaner.report import PartitionMaintenance
 from pylog.cleaner.step import Target
 from pylog.errors import PylogError, StorageError
 from pylog.interrupts import own, suppress
-from pylog.partition.partition_log import PartitionLog
 from pylog.partition.write.leftovers import are_left, leftover_bytes, remove_leftovers
 
 LEFTOVERS = "leftovers"
@@ -19,8 +20,7 @@ def free_leftovers(target: Target) -> PartitionMaintenance | None:
     """None if there are none, as nearly always."""
     partition, directory = target.partition, target.partition.directory
     try:
-        if not target.dry_run:
-            _end_transactions(partition)
+        end_transactions([target])
         if not are_left(directory):
             return None
         if target.dry_run:
@@ -38,8 +38,10 @@ def free_leftovers(target: Target) -> PartitionMaintenance | None:
     return target.report(LEFTOVERS, log_start)._replace(deleted_bytes=size_bytes, rules=(BY_CRASH,))
 
 
-def _end_transactions(partition: PartitionLog) -> None:
-    with suppress(PylogError):  # of a damaged partition, which the other steps report
-        state = partition.current()
-        if state.last_stable_offset < state.high_watermark:
-            partition.settle_transactions()
+def end_transactions(targets: Iterable[Target]) -> None:
+    """Those that dead and late producers have left in these partitions."""
+    for target in targets:
+        with suppress(PylogError, FileNotFoundError):  # a damaged or deleted partition: the other steps report it
+            state = target.partition.current()
+            if state.last_stable_offset < state.high_watermark and not target.dry_run:
+                target.partition.settle_transactions()

@@ -560,11 +560,11 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         with self._call():
             group = self._in_group()
             group.tracker.others_commit = True
-            membership = group.membership
-            if membership.id:
-                return ConsumerGroupMetadata(group.group_id, membership.generation, membership.id, group.instance_id)
-            lost = LOST_MEMBER if group.requested.is_subscribed() else ""  # "" is of partitions assigned by hand
-            return ConsumerGroupMetadata(group.group_id, -1, lost, group.instance_id)
+            id_, generation = group.membership.id, group.membership.generation
+            if not id_:
+                id_, generation = LOST_MEMBER if group.requested.is_subscribed() else "", -1  # "": assigned by hand
+            read = {name: str(item.topic_id) for name, item in self._fetcher.assigned.items()}
+            return ConsumerGroupMetadata(group.group_id, generation, id_, group.instance_id, read)
 
     def offsets_in(self, connection: Any, *, name: str | None = None, table: str = OFFSETS_TABLE) -> StoredOffsets:
         """Keep the positions in the application's own database, with the effects of the records.

@@ -162,7 +162,7 @@ class GroupAssignment(Assignment):
         gone = [name for name in assigned if me.owned.get(name) != self._since.get(name)]
         if gone:
             logger.warning(
-                "group %r: lost %s: deleted, created again, renamed, or repartitioned",
+                "group %r: lost %s: its topic was deleted, created again, renamed, or repartitioned",
                 self.group_id, ", ".join(map(name_of, sorted(gone))),
             )  # fmt: skip
             self._lose(gone)
@@ -346,8 +346,10 @@ class GroupAssignment(Assignment):
         """Commit and call back, as when partitions move; then leave the group."""
         try:
             if self.membership.id in self.membership.look().members:
-                self._lose(self._of_gone_topics())
-                self._give_up(list(self._fetcher.assigned))
+                try:
+                    self._lose(self._of_gone_topics())
+                finally:
+                    self._give_up(list(self._fetcher.assigned))
             elif self.membership.id:  # expelled; a forked child that has not polled lost nothing
                 self._lose(list(self._fetcher.assigned))
         finally:

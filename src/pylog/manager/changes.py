@@ -30,6 +30,9 @@ class ChangingLog(Protocol):
     def writable_catalog(self) -> Catalog:
         """The catalog, if this process may change it."""
 
+    def catalog_version(self) -> int:
+        """A number that differs after each change of a topic."""
+
     def topics(self) -> list[str]:
         """The names of all topics."""
 
@@ -89,6 +92,7 @@ def changed(manager: ChangingLog, topic_ids: Collection[str]) -> set[str]:
 
     A topic whose file can't be read is skipped: its own users get the error.
     """
+    version = manager.catalog_version()
     found: set[str] = set()
     for name in manager.writable_catalog().being_changed():
         try:
@@ -101,6 +105,8 @@ def changed(manager: ChangingLog, topic_ids: Collection[str]) -> set[str]:
         with suppress(CorruptSegment, FormatVersionError):
             for topic in manager.existing_topics([name]).values():
                 found.update(_ids(topic))
+    if manager.catalog_version() != version:  # another change may have come between the two lists
+        return changed(manager, topic_ids)
     return found.intersection(topic_ids)
 
 

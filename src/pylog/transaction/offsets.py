@@ -56,7 +56,7 @@ class _Claim:
         self.instance_id = instance_id
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         self.topic_ids: dict[str, str] = {}  # of the appended ones
-        self.sent_ids: dict[TopicPartition, str] = {}  # of the topics as they were found by ``add``
+        self.sent_ids: dict[TopicPartition, str] = {}  # of the topics that were read, or found by ``add``
         self.generations: dict[TopicPartition, int] = {}  # of the member: the first in which each was sent
 
     def require_allowed(self, name: str, group: Group) -> None:
@@ -109,7 +109,7 @@ class TransactionOffsets:
             claims = self._claims.setdefault(member.group_id, {})
             claim = claims.setdefault(member.member_id, _Claim(member.member_id, member.group_instance_id or ""))
             claim.offsets.update(wanted)
-            claim.sent_ids.update(ids)
+            claim.sent_ids.update((name, member.topic_ids.get(name, now)) for name, now in ids.items())
             for name in wanted:
                 claim.generations[name] = min(member.generation, claim.generations.get(name, member.generation))
             self._unsent.add((member.group_id, member.member_id))
@@ -167,7 +167,7 @@ class TransactionOffsets:
                 if name not in self._gone(claim):
                     raise
             else:
-                topic_id = topics[name.topic].id if name.topic in topics else partition.topic_id
+                topic_id = topics[name.topic].id if name.topic in topics else claim.sent_ids[name]
                 commits[name] = Committed(at.offset, epoch, at.metadata, self._manager.clock.now_ms(), topic_id)
                 claim.topic_ids[name.topic] = topic_id
         return commits
