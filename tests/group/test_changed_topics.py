@@ -165,6 +165,31 @@ def test_a_topic_that_no_member_wants_any_more_is_its_readers_until_it_gives_it_
         assert log.lag("g")[TopicPartition("src", 0)] == 0, "it has committed what it gives up"
 
 
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_topic_that_is_missing_for_a_moment_while_a_member_takes_it_keeps_its_commits(
+    log: Log, other: Log, monkeypatch: pytest.MonkeyPatch, reset: str
+) -> None:
+    log.create_topic("src")
+    produce_all(log, "src", VALUES[:15])
+    with member(log) as first:
+        assert len(first.poll(1.0)) == 15
+        first.commit()
+    produce_all(log, "src", VALUES[15:])
+    decided = GroupAdmin.decided
+
+    def while_it_has_another_name(groups: GroupAdmin, *given: Any) -> Any:
+        monkeypatch.undo()
+        other.rename_topic("src", "tmp")
+        found = decided(groups, *given)
+        other.rename_topic("tmp", "src")
+        return found
+
+    monkeypatch.setattr(GroupAdmin, "decided", while_it_has_another_name)
+    with Consumer(log, group_id="g", auto_offset_reset=reset) as second:
+        second.subscribe("src")
+        assert [record.value for record in second.poll(0.2)] == VALUES[15:]
+
+
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_topic_that_is_created_again_while_a_member_takes_it_is_read_from_its_beginning(
     log: Log, other: Log, monkeypatch: pytest.MonkeyPatch, partitions: int

@@ -274,6 +274,25 @@ def test_what_is_wrong_with_a_topic_that_is_there_is_told(
     assert committed(log) == set()
 
 
+@pytest.mark.parametrize("commits", [commit, commit_async])
+def test_a_commit_that_began_while_the_topic_was_missing_sets_no_group_back(
+    log: Log, other: Log, monkeypatch: pytest.MonkeyPatch, commits: Commits
+) -> None:
+    """Another member has read it under another name, and committed it."""
+    with Consumer(log, group_id="g", auto_offset_reset="earliest", max_poll_records=5) as late:
+        late.subscribe("src")
+        assert len(late.poll(1.0)) == 5
+        is_renamed(other)
+        with Consumer(other, group_id="g", auto_offset_reset="earliest") as another:
+            another.subscribe("tmp")
+            read_all(another, len(VALUES))
+            another.commit()
+            is_changed_at(monkeypatch, AT_THE_LOCK, lambda: other.rename_topic("tmp", "src"))
+            with pytest.raises(CommitFailed, match=r"src-\d was missing when this commit of group 'g' began"):
+                commits(late, log, POSITIONS)
+            assert log.lag("g")[SRC] == 0
+
+
 # What goes on
 
 

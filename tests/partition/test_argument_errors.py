@@ -379,9 +379,9 @@ def test_a_segment_that_is_missing_for_good_is_damage(directory: Path) -> None:
     reader = open_partition(directory, read_only=True)
     assert len(reader.segments) == 2
     log_file(directory, 1).unlink()
-    with pytest.raises(CorruptSegment, match="a segment file is missing"):
+    with pytest.raises(CorruptSegment, match="is missing: a segment"):
         reader.offset_for_time(START_MS + 1)
-    with pytest.raises(CorruptSegment, match="the segment that holds offset 1 is missing"):
+    with pytest.raises(CorruptSegment, match="is missing: the segment that holds offset 1"):
         reader.log.fetch(Cursor(1), max_bytes=100, isolation_level="read_uncommitted", visibility="written")
 
 

@@ -324,6 +324,18 @@ def test_maintenance_completes_what_a_full_disk_has_stopped(tmp_log_dir: Path, m
         assert (values_of_topic(log, "new"), committed(log, "new")) == (ALL, COMMITTED)
 
 
+def test_a_reader_of_a_renamed_topic_does_not_take_it_for_damaged(tmp_log_dir: Path) -> None:
+    """It has looked at the commit slots before, and at no segment."""
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        fill(log)
+        partition = other.partition("old", 0)
+        assert partition.latest_offset > 0
+        log.rename_topic("old", "new")
+        for look in (lambda: partition.read(0), lambda: partition.segments):
+            with pytest.raises(TopicNotFound, match="'old' is gone"):
+                look()
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -29,6 +29,7 @@ from pylog.errors import (
     TopicNotFound,
 )
 from pylog.group.admin import GroupAdmin
+from pylog.group.lock import GroupGrant
 from pylog.group.membership import Membership
 from pylog.group.offset_records import Committed
 from pylog.group.offsets import Appended
@@ -206,8 +207,9 @@ class CommitTracker:
         store = self._groups.offsets
         if news and OFFSETS_TOPIC not in topics:
             store.create_topic()
+        gone = news.keys() - offsets.keys()
         if self._is_subscribed():
-            append = partial(store.append, self._group_id, news, left_s=left_s)
+            append = partial(self._append, news, gone, left_s)
             appended = self._membership.commit(offsets, append, left_s())
         else:
             appended = self._commit_alone(news, left_s)
@@ -223,6 +225,23 @@ class CommitTracker:
                 self._durable[name] = at.offset
         if appended is not None:
             store.maintain_if_due(appended.partition, left_s)
+
+    def _append(
+        self,
+        news: Mapping[TopicPartition, Committed],
+        gone: Collection[TopicPartition],
+        left_s: Callable[[], float],
+        grant: GroupGrant,
+    ) -> Appended | None:
+        """``CommitFailed`` if one of the topics that were ``gone`` is back: another member may have
+        read it under another name, and owned it."""
+        for topic, number in sorted(self.still_there(gone)) if gone else ():
+            raise CommitFailed(
+                f"{topic}-{number} was missing when this commit of group {self._group_id!r} began, and its records may have been "
+                "read under another name: poll again",
+                group=self._group_id, topic=topic, partition=number,
+            )  # fmt: skip
+        return self._groups.offsets.append(self._group_id, news, grant, left_s)
 
     def _prepare(
         self,

@@ -250,6 +250,7 @@ class GroupAssignment(Assignment):
 
     def _begin(self, group: Group, partitions: Collection[TopicPartition], timeout_s: float) -> list[TopicPartition]:
         """Begin to read partitions, and return them. ``LogLocked``: none is read."""
+        version = self._log.catalog_version()
         self._groups.offsets.recover_last_commit(self.group_id, timeout_s)
         committed = self._groups.decided(self.group_id, partitions, timeout_s)
         starts: dict[TopicPartition, Start] = {}
@@ -270,6 +271,8 @@ class GroupAssignment(Assignment):
                     if position is not None:
                         fresh[name] = position
                 starts[name] = Start(partition, position)
+        if self._log.catalog_version() != version:  # the commits of a topic that was missing did not count
+            return self._begin(group, partitions, timeout_s)
         if fresh:
             self.membership.remember_starts(fresh, timeout_s)
         self._since.update((name, group.members[self.membership.id].owned[name]) for name in starts)

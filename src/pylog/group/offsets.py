@@ -286,7 +286,8 @@ class OffsetStore:
                 records.append(ProducerRecord(encode_value(committed), encode_key(group, name)))
             else:
                 gone[name] = committed.topic_id
-        require_unchanged(self._manager, group, gone)
+        if gone:
+            require_unchanged(self._manager, group, gone)
         if not records:
             return None
         topic = topics.get(OFFSETS_TOPIC)

@@ -114,7 +114,7 @@ class PartitionReader:
                 if isinstance(error, CorruptSegment) and number and is_same:
                     raise
                 self.close()
-        raise CorruptSegment(f"{self._path}: a segment file is missing", path=self._path, position=0)
+        raise self._directory.missing(FileNotFoundError("a segment"))
 
     def _segment_infos(self) -> tuple[SegmentInfo, ...]:
         state = self.published.current()
@@ -196,10 +196,9 @@ class PartitionReader:
                 is_reopened = True  # a copy, or compaction, may have replaced it: reopen it
                 cursor = Cursor(cursor.offset, cursor.base)
             self.close()
-        raise CorruptSegment(
-            f"{self._path}: the segment that holds offset {cursor.offset} is missing",
-            path=self._path, position=0, offset=cursor.offset, **self.topic_partition._asdict(),
-        )  # fmt: skip
+        missing = self._directory.missing(FileNotFoundError(f"the segment that holds offset {cursor.offset}"))
+        missing.facts.update(offset=cursor.offset, **self.topic_partition._asdict())
+        raise missing
 
     def batches(self, start: int, end: int, isolation_level: str = READ_UNCOMMITTED) -> Iterator[BatchView]:
         """The batches that hold offsets from ``start`` to ``end``, at most to the visible end."""
