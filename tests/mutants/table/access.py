@@ -32,8 +32,8 @@ MUTANTS = (
     Mutant(
         "a commit has its time for each lock",
         "consumer/commit_tracker.py",
-        "partial(store.append, self._group_id, news, left_s=left_s)\n",
-        "partial(store.append, self._group_id, news)\n",
+        "return self._groups.offsets.append(self._group_id, news, grant, left_s)\n",
+        "return self._groups.offsets.append(self._group_id, news, grant)\n",
         "a commit with a time of a quarter of a second takes half a minute",
         ("tests/group/test_stopped_holder.py",),
     ),
