@@ -200,6 +200,41 @@ def test_a_transaction_is_refused_if_the_topic_changes_before_the_decision(
         assert results.poll() == []
 
 
+def test_a_transaction_is_refused_if_the_topic_had_another_name_before_the_decision(
+    log: Log, other: Log, reader: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The renames have written the group's commits again, after the offsets of the transaction."""
+
+    def is_renamed_there_and_back() -> None:
+        is_renamed(other)
+        other.rename_topic("tmp", "src")
+
+    reader.commit({SRC: 5})
+    with Producer(log, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("results", b"of what was read")
+        producer.send_offsets_to_transaction(POSITIONS, reader.group_metadata())
+        is_changed_at(monkeypatch, (transaction_offsets.TransactionOffsets, "while_owned"), is_renamed_there_and_back)
+        with pytest.raises(CommitFailed, match="had another name"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+    assert log.lag("g")[SRC] == len(VALUES) - 5
+
+
+def test_another_change_of_the_catalog_does_not_concern_a_transaction(
+    log: Log, other: Log, reader: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Producer(log, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(POSITIONS, reader.group_metadata())
+        step = (transaction_offsets.TransactionOffsets, "while_owned")
+        is_changed_at(monkeypatch, step, lambda: other.create_topic("third"))
+        producer.commit_transaction()
+    assert log.lag("g")[SRC] == 0
+
+
 def sends_and_commits(producer: Producer, reader: Consumer) -> None:
     producer.send_offsets_to_transaction(POSITIONS, reader.group_metadata())
     producer.commit_transaction()

@@ -104,14 +104,15 @@ class OffsetStore:
             pending = partition.pending.partitions(group, undecided)
             return Look(dict(partition.groups.get(group, {})), frozenset(pending))
 
-    def partitions(self, group: str) -> set[TopicPartition]:
+    def partitions(self, group: str, *, only_pending: bool = False) -> set[TopicPartition]:
         """Return every partition of which the log has a commit of the group, or a pending one."""
         partition = self.partition_of(group)
         if partition is None:
             return set()
         with self._lock:
             self._catch_up(partition)
-            return partition.groups.get(group, {}).keys() | partition.pending.partitions(group)
+            pending = partition.pending.partitions(group)
+            return pending if only_pending else partition.groups.get(group, {}).keys() | pending
 
     def groups(self) -> set[str]:
         """Return every group that has committed offsets."""

@@ -35,7 +35,7 @@ from pylog.group.offsets_partition import OffsetsPartition
 from pylog.group.ownership import expelled, require_owned, require_unchanged
 from pylog.group.state import Group, Member
 from pylog.group.truncation import make_records_durable
-from pylog.interrupts import own
+from pylog.interrupts import own, suppress
 from pylog.manager.manager import LogManager
 from pylog.model import ConsumerGroupMetadata, OffsetAndMetadata, Offsets, TopicPartition
 from pylog.partition.partition_log import PartitionLog
@@ -58,6 +58,7 @@ class _Claim:
         self.topic_ids: dict[str, str] = {}  # of the appended ones
         self.sent_ids: dict[TopicPartition, str] = {}  # of the topics that were read, or found by ``add``
         self.generations: dict[TopicPartition, int] = {}  # of the member: the first in which each was sent
+        self.topics_since: dict[str, int] = {}  # when their files were written, before the offsets were appended
 
     def require_allowed(self, name: str, group: Group) -> None:
         """``CommitFailed`` if it is not, or no longer, the owner of these partitions."""
@@ -159,6 +160,7 @@ class TransactionOffsets:
         read."""
         topics = self._lock(group).state.read().topics if claim.member_id else {}
         commits = {}
+        claim.topics_since = self._topics_since(claim)
         for name, at in claim.offsets.items():
             try:
                 partition = self._manager.partition(*name)
@@ -214,10 +216,32 @@ class TransactionOffsets:
             require_unchanged(self._manager, group, self._gone(claim))
             ids = {name: claim.topic_ids[name.topic] for name in gone if name.topic in claim.topic_ids}
             require_unchanged(self._manager, group, ids)
+            if claim.topics_since != self._topics_since(claim):
+                self._require_pending(group, claim, gone)
         if gone:  # their deleter may have looked before they were appended: a later tombstone supersedes them
             groups.offsets.append(group, dict.fromkeys(gone), grant)
         grant.check()
         decide()
+
+    def _require_pending(self, group: str, claim: _Claim, gone: Collection[TopicPartition]) -> None:
+        """``CommitFailed`` if a later commit has superseded offsets of the claim: the one that a
+        change of their topic has made, whose name may be back."""
+        pending = self._manager.part(GroupAdmin).offsets.partitions(group, only_pending=True)
+        for topic, number in sorted(claim.offsets.keys() - pending - set(gone)):
+            if topic in claim.topic_ids:
+                raise CommitFailed(
+                    f"{topic}-{number} had another name, or was committed by others, since its offset was appended: abort the "
+                    f"transaction, and poll again: group {group!r} reads these records again",
+                    group=group, topic=topic, partition=number,
+                )  # fmt: skip
+
+    def _topics_since(self, claim: _Claim) -> dict[str, int]:
+        """When each topic's file was written: again, if it had another name meanwhile."""
+        found = {}
+        for topic in {name.topic for name in claim.offsets}:
+            with suppress(FileNotFoundError):  # it is gone
+                found[topic] = self._manager.filesystem.modified_ns(self._manager.layout.topic(topic))
+        return found
 
     def _gone(self, claim: _Claim) -> dict[TopicPartition, str]:
         """The partitions whose topic is not there any more since they were sent, with its id."""
