@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pylog import Consumer, Log, Producer, TopicPartition
+from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.consumer.commit_tracker import CommitTracker
 from pylog.errors import CommitFailed, InvalidPartition, OutcomeUnknown, TopicNotFound, TransactionAborted
 from pylog.group import ownership
@@ -21,11 +22,15 @@ from pylog.group.lock import GroupLock
 from pylog.manager.changes import changed
 from pylog.partition.partition_log import PartitionLog
 from pylog.testing import produce_all
+from pylog.testing.machine import Machine, Strategy
 from pylog.transaction import offsets as transaction_offsets
+from tests.group.test_deleted_topics import WhereTopicsAndCommitsAre
+from tests.simulation.actors import World
+from tests.simulation.orders import in_all_orders
 from tests.topic_changes.test_drafts import decide
 
 VALUES = [b"%d" % number for number in range(20)]
-SRC, KEPT = TopicPartition("src", 2), TopicPartition("kept", 0)
+SRC, KEPT, T0 = TopicPartition("src", 2), TopicPartition("kept", 0), TopicPartition("t", 0)
 POSITIONS = {SRC: len(VALUES), KEPT: len(VALUES)}
 
 Change = Callable[[Log], object]
@@ -501,3 +506,61 @@ def test_all_deleted_partitions_are_looked_for_at_once(
     other.delete_topic("kept")
     reader.commit()
     assert len(asked) == 1
+
+
+def its_positions(consumer: Consumer, _: Log) -> Callable[[], object]:
+    return consumer.commit
+
+
+def a_transaction(consumer: Consumer, log: Log) -> Callable[[], object]:
+    producer = Producer(log, transactional_id="t")
+    producer.init_transactions()
+
+    def commit() -> None:
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({T0: 1}, consumer.group_metadata())
+        producer.commit_transaction()
+
+    return commit
+
+
+def commit_and_rename(first: Callable[[Consumer, Log], Callable[[], object]], strategy: Strategy) -> list[str]:
+    """What is wrong after one process commits for a group that has no files yet, and another one
+    renames the topic."""
+    world = World(Machine())
+    committing, renaming = world.actor(), world.actor()
+    committing.create("t")
+    committing.log.partition("t", 0).append([ProducerRecord(b"0")], acks="all")
+    with Consumer(committing.log, group_id="older") as older:
+        older.commit({T0: 1})
+    consumer = Consumer(committing.log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False)
+    consumer.assign([T0])
+    assert len(consumer.poll()) == 1
+    commit = first(consumer, committing.log)
+    assert renaming.log
+    told: list[int | None] = []
+
+    def commits() -> None:
+        try:
+            commit()
+        except (CommitFailed, TopicNotFound):
+            told.append(None)
+        else:
+            told.append(1)
+
+    schedule = WhereTopicsAndCommitsAre(world.machine, strategy)
+    schedule.add(committing.process, commits)
+    schedule.add(renaming.process, lambda: renaming.log.rename_topic("t", "u"))
+    schedule.run()
+    groups = world.actor().log.manager.part(GroupAdmin)
+    found = groups.committed("g").get(TopicPartition("u", 0))
+    left = None if found is None else found.offset
+    return [] if [left] == told else [f"told {told}, committed {left}"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [its_positions, a_transaction])
+def test_no_first_commit_of_a_group_is_lost_with_a_rename_in_any_order(
+    first: Callable[[Consumer, Log], Callable[[], object]],
+) -> None:
+    assert in_all_orders(partial(commit_and_rename, first), 1) > 100

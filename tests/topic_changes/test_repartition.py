@@ -3,6 +3,7 @@ record."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from pylog.errors import (
     TopicNotFound,
 )
 from pylog.partition.write.batch_input import encoded_batch
+from pylog.testing import ManualClock
 from pylog.testing.machine import Machine
 from pylog.testing.machine.every_step import for_every_kill, for_every_power_loss
 from pylog.topic_changes.copying import TopicCopy
@@ -284,26 +286,26 @@ def test_records_deleted_meanwhile_do_not_come_back(tmp_log_dir: Path, monkeypat
         assert len(set(map(id, copies))) == 2
 
 
-def test_a_group_that_appears_in_the_last_moment(tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its commits would count, and are not translated: the copy is continued, and the moment is
-    another one."""
-    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+def test_no_group_appears_in_the_last_moment(tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commits would not be translated: it waits until the topic has changed."""
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir, clock=ManualClock()) as other:
         log.create_topic("t", partitions=2)
         log.create_topic("u")
         fill(log, 0, 20)
         sync, calls = TopicCopy.sync, []
 
         def appearing(copy: TopicCopy) -> None:
-            if not calls:
-                with Consumer(other, group_id="g") as consumer:
-                    consumer.subscribe(["u"])
-                    consumer.poll(0)
             calls.append(copy)
+            with Consumer(other, group_id="g") as consumer, pytest.raises(LogLocked, match=re.escape("catalog.lock")):
+                consumer.subscribe(["u"])
             sync(copy)
 
         monkeypatch.setattr(TopicCopy, "sync", appearing)
         assert log.repartition("t", 3).partitions == 3
-        assert len(calls) == 2
+        assert len(calls) == 1
+        with Consumer(other, group_id="g") as consumer:
+            consumer.subscribe(["u"])
+            assert len(consumer.assignment()) == 1
         assert numbers(records(log)) == list(range(20))
 
 

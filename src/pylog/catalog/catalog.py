@@ -347,10 +347,7 @@ class Catalog:
     def require_slots_version(self, name: str) -> None:
         """Have versions that know only older commit slots refuse the topic. Durable on return.
         ``TopicNotFound``, ``LogLocked``."""
-        if self._holder == get_ident():  # during a deletion, which appends to another topic
-            self._require_slots_version(name)
-        else:
-            self.locked(partial(self._require_slots_version, name))
+        self.locked(partial(self._require_slots_version, name), nested=True)
 
     def _require_slots_version(self, name: str) -> None:
         topic = self.describe(name, _NO_ADVICE)
@@ -382,8 +379,11 @@ class Catalog:
                 return
             self._clock.sleep(0.001)
 
-    def locked(self, work: Callable[[], T], timeout_s: float = 30.0) -> T:
-        """Return ``work()``, called with the catalog's lock. ``LogLocked``, ``LogNotFound``."""
+    def locked(self, work: Callable[[], T], timeout_s: float = 30.0, *, nested: bool = False) -> T:
+        """Return ``work()``, called with the catalog's lock. ``LogLocked``, ``LogNotFound``.
+        ``nested``: this thread may hold it, to delete or change a topic."""
+        if nested and self._holder == get_ident():
+            return work()
 
         def noted() -> T:
             self._holder = get_ident()

@@ -55,8 +55,11 @@ class GroupAdmin:
         """Return the paths of this group's files. ``ConfigError`` for an invalid name."""
         check_group(group, self._layout.ignores_case)
         return GroupDirectory(
-            self._filesystem, self._manager.clock, group, self._layout.group(group), self._manager.boot
-        )
+            self._filesystem, self._manager.clock, group, self._layout.group(group), self._manager.boot, self._with_catalog
+        )  # fmt: skip
+
+    def _with_catalog(self, work: Callable[[], object], timeout_s: float) -> None:
+        self._manager.writable_catalog().locked(work, timeout_s, nested=True)
 
     def topics_now(self, names: Iterable[str]) -> dict[str, GroupTopic]:
         """Return those of these topics that exist."""

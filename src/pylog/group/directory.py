@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pylog.catalog.layout import check_encodable
 from pylog.clock import Clock
 from pylog.storage import FileSystem
@@ -10,9 +12,18 @@ MEMBER_ID_BYTES = 16  # a member's id, and the name of its file, are these bytes
 
 
 class GroupDirectory:
-    """The directory of one group. ``boot`` is ``boot_of`` its filesystem."""
+    """The directory of one group. ``boot`` is ``boot_of`` its filesystem; ``with_catalog`` calls a
+    function with the catalog's lock, or raises ``LogLocked`` after so many seconds."""
 
-    def __init__(self, filesystem: FileSystem, clock: Clock, group: str, path: str, boot: int) -> None:
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        clock: Clock,
+        group: str,
+        path: str,
+        boot: int,
+        with_catalog: Callable[[Callable[[], object], float], object],
+    ) -> None:
         self.filesystem = filesystem
         self.clock = clock
         self.group = group
@@ -22,12 +33,20 @@ class GroupDirectory:
         self.state = f"{path}/state"
         self.heartbeats = f"{path}/heartbeats"
         self.members = f"{path}/members"
+        self._with_catalog = with_catalog
 
     def member(self, id_: str) -> str:
         return f"{self.members}/{id_}.lock"
 
-    def make(self) -> None:
-        """Create the directory. It is not synced: nothing in it outlives a boot."""
+    def make(self, timeout_s: float) -> None:
+        """Create the directory. It is not synced: nothing in it outlives a boot.
+
+        With the catalog's lock: a process that changes or deletes a topic holds it, and the locks
+        of all groups. A group that appeared meanwhile could commit what the change does not see.
+        """
+        self._with_catalog(self._make, timeout_s)
+
+    def _make(self) -> None:
         for directory in (self.path.rpartition("/")[0], self.path):
             self.filesystem.make_directory(directory)
 

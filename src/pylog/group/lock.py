@@ -75,7 +75,7 @@ class GroupLock:
         which ``while_waiting`` is called every few milliseconds."""
         while True:
             self._grant.holder = self.directory.filesystem.process_id()
-            lock = self._lock or self._open()[0]
+            lock = self._lock or self._open(timeout_s)[0]
             try:
                 if not lock.try_acquire() and not acquire(lock, self.directory.clock, timeout_s, while_waiting):
                     raise self._timed_out(timeout_s)
@@ -103,11 +103,10 @@ class GroupLock:
             grant.check()  # a forked child has lost its parent's files: that is the cause of any error
             raise
 
-    def _open(self) -> tuple[FileLock, StateFile]:
+    def _open(self, timeout_s: float = LOCK_TIMEOUT_S) -> tuple[FileLock, StateFile]:
         directory = self.directory
         for _ in range(_DELETIONS_MAX):
-            with suppress(FileNotFoundError):  # the group was deleted in between
-                directory.make()
+            with suppress(FileNotFoundError):  # it is new, or was deleted in between
                 lock = directory.filesystem.lock(directory.lock)
                 try:
                     state = StateFile(directory.filesystem.open_appendable(directory.state), directory.boot)
@@ -116,6 +115,7 @@ class GroupLock:
                     raise
                 self._lock, self._state = lock, state
                 return lock, state
+            directory.make(timeout_s)
         path = directory.path
         raise StorageError(f"{path} can't be made: the log was removed, or moved, while it was open", path=path)
 

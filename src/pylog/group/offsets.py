@@ -105,7 +105,8 @@ class OffsetStore:
             return Look(dict(partition.groups.get(group, {})), frozenset(pending))
 
     def partitions(self, group: str, *, only_pending: bool = False) -> set[TopicPartition]:
-        """Return every partition of which the log has a commit of the group, or a pending one."""
+        """Return every partition of which the log has a pending commit of the group, and unless
+        ``only_pending`` those with another one."""
         partition = self.partition_of(group)
         if partition is None:
             return set()

@@ -1,10 +1,11 @@
 """The moment in which a topic changes: no process appends to it, or commits for a group, until it
 is decided.
 
-The locks of all its partitions and of all groups are held, no transaction is open in it. After the
-decision, writers that get a lock read the topic's settings again, and find that it has changed; a
-commit of its old positions is refused. A kill before the decision frees the locks, and changes
-nothing; after it, the next process completes the change.
+The locks of all its partitions and of all groups are held, with the catalog's lock, without which
+no group appears; no transaction is open in the topic. After the decision, writers that get a lock
+read the topic's settings again, and find that it has changed; a commit of its old positions is
+refused. A kill before the decision frees the locks, and changes nothing; after it, the next process
+completes the change.
 """
 
 from __future__ import annotations
@@ -85,10 +86,10 @@ def switch(
                 return False
             for group in held:
                 directory = groups.directory(group)
-                directory.make()
+                directory.make(_LOCK_TIMEOUT_S)
                 _hold(locks, manager, directory.lock)
             change = make(now)
-            if change is None or groups.in_files() != held:  # a group that is new may have committed
+            if change is None:
                 return False
             for partition in partitions:  # the next holder of the lock reads the settings
                 PartitionDirectory.announce_settings(manager.filesystem, partition.directory.path)

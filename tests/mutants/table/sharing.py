@@ -301,4 +301,17 @@ MUTANTS = (
         "the call reads or writes the file that is opened next",
         ("tests/storage/test_descriptor_pool.py",),
     ),
+    Mutant(
+        "a group appears while a topic changes",
+        "group/admin.py",
+        "        self._manager.writable_catalog().locked(work, timeout_s, nested=True)\n",
+        "        work()\n",
+        "its first commit is lost, and a transaction repeats its input",
+        (
+            (
+                "tests/group/test_commits_of_changed_topics.py"
+                "::test_no_first_commit_of_a_group_is_lost_with_a_rename_in_any_order"
+            ),
+        ),
+    ),
 )
