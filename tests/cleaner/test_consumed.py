@@ -4,7 +4,7 @@ their starts."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -225,13 +225,13 @@ def test_what_is_processed_stays_so_if_a_topic_becomes_consumed() -> None:
 
 def test_a_poll_asks_for_commits_only_until_its_partitions_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[set[TopicPartition]] = []
-    hold = CommitTracker.hold
+    still_there = CommitTracker.still_there
 
-    def spied(tracker: CommitTracker, starts: dict[TopicPartition, int], timeout_s: float) -> set[TopicPartition]:
-        asked.append(set(starts))
-        return hold(tracker, starts, timeout_s)
+    def spied(tracker: CommitTracker, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        asked.append(set(partitions))
+        return still_there(tracker, partitions)
 
-    monkeypatch.setattr(CommitTracker, "hold", spied)
+    monkeypatch.setattr(CommitTracker, "still_there", spied)
     machine = begun()
     with machine.process().open_log(ROOT) as log:
         log.create_topic("other")
@@ -243,7 +243,7 @@ def test_a_poll_asks_for_commits_only_until_its_partitions_are_held(monkeypatch:
             consumer.seek(partition, 0)
         for _ in range(3):
             consumer.poll()
-    assert asked == [{TopicPartition("c", 0)}]
+    assert asked == [{TopicPartition("c", 0), TopicPartition("other", 0)}]
 
 
 def test_the_first_offsets_of_a_group_in_an_undecided_transaction_are_not_superseded() -> None:

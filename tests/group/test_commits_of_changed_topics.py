@@ -407,7 +407,7 @@ def test_a_callback_that_raises_costs_no_commit_of_what_is_still_there(log: Log,
 
 
 @pytest.mark.parametrize("change", [gets_more_partitions, gets_fewer_partitions])
-@pytest.mark.parametrize("step", [(CommitTracker, "hold"), AT_THE_SYNC])
+@pytest.mark.parametrize("step", [(CommitTracker, "_held"), AT_THE_SYNC])
 def test_a_poll_goes_on_if_the_topic_changes_before_the_group_holds_it(
     log: Log, other: Log, monkeypatch: pytest.MonkeyPatch, step: Step, change: Change
 ) -> None:

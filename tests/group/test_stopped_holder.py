@@ -16,10 +16,11 @@ from pylog.checks import OFFSETS_TOPIC
 from pylog.errors import Closed, ConfigError, LogLocked
 from pylog.group.admin import GroupAdmin
 from pylog.group.liveness import TICK_S
-from pylog.group.lock import GroupLock, read_group
+from pylog.group.lock import GroupGrant, GroupLock, read_group
 from pylog.group.membership import MemberOptions, Membership
 from pylog.group.offset_records import partition_of_group
 from pylog.group.offsets import OffsetStore
+from pylog.group.state import without_members
 from pylog.storage import OsFileSystem
 from pylog.testing import ManualClock
 from tests.group.consumers import ROUNDS, fill, lock_of, member, membership_of, place, settle
@@ -125,6 +126,45 @@ def test_a_topic_that_appears_is_taken_up_later(log: Log) -> None:
     assert len(one.assignment()) == 4
     one.poll(0)
     assert place(0, "u") in one.assignment()
+    one.close()
+
+
+def test_a_poll_ends_in_time_if_a_topic_is_deleted(log: Log) -> None:
+    """It tried to read the topic until the lock was free."""
+    fill(log, 1)
+    log.create_topic("u")
+    fill(log, 1, "u")
+    lost: list[TopicPartition] = []
+    one = member(log, topics=["t", "u"], on_lost=lost.extend)
+    assert len(one.assignment()) == 5
+
+    def delete_and_poll() -> None:
+        log.delete_topic("t")
+        assert [record.topic for record in one.poll(1.0)] == ["u"]
+        assert one.poll(1.0) == []
+        assert sorted(lost) == [place(number) for number in range(4)]
+
+    while_held(log, delete_and_poll)
+    assert (one.poll(0), one.assignment()) == ([], {place(0, "u")})
+    assert len(lost) == 4
+    one.close()
+
+
+def test_an_expelled_member_joins_again_later(log: Log) -> None:
+    """Its poll waited for ``default_api_timeout_ms``, and raised then."""
+    fill(log, 1)
+    one = member(log)
+    directory = log.manager.part(GroupAdmin).directory("g")
+
+    def expel(grant: GroupGrant) -> None:
+        grant.publish(without_members(grant.state.read(), {membership_of(one).id}, {}))
+        assert (one.poll(1.0), one.assignment()) == ([], set())
+        assert one.poll(1.0) == []
+
+    holder = GroupLock(directory)
+    holder.holding(expel)
+    holder.close()
+    assert len(one.poll(0)) == 4
     one.close()
 
 

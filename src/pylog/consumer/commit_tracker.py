@@ -15,6 +15,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pylog.catalog.topic import CONSUMED
 from pylog.checks import OFFSETS_TOPIC
 from pylog.consumer.config import ConsumerConfig
 from pylog.consumer.fetcher import Fetcher
@@ -75,6 +76,8 @@ class CommitTracker:
         self._committed: dict[TopicPartition, int] = {}  # committed by this consumer, or where it started
         self._durable: dict[TopicPartition, int] = {}  # committed offsets that survive a power failure
         self._processed: dict[TopicPartition, int] = {}  # positions at the last poll, or committed
+        self._begun: dict[TopicPartition, int | None] = {}  # where partitions began that the group may not hold yet
+        self._must_hold = False  # one of them may be of a topic with retention="consumed"
         self.others_commit = False  # a producer may, in transactions: ``_committed`` may be outdated then
         self._next_commit_s = 0.0
         self._close_by_s = math.inf  # no call waits for other processes after this time
@@ -93,6 +96,8 @@ class CommitTracker:
 
     def add(self, starts: Mapping[TopicPartition, int | None], committed: Mapping[TopicPartition, Committed]) -> None:
         """Begin to track these partitions, which start at a committed offset or elsewhere."""
+        self._begun.update(starts)
+        self._must_hold = True
         self._processed.update((partition, offset) for partition, offset in starts.items() if offset is not None)
         self._committed.update(
             (partition, committed[partition].offset) for partition in starts if partition in committed
@@ -103,6 +108,7 @@ class CommitTracker:
         self._committed.pop(partition, None)
         self._durable.pop(partition, None)
         self._processed.pop(partition, None)
+        self._begun.pop(partition, None)
 
     def rewind(self) -> None:
         """Move back to what is processed: the application failed with the records returned last."""
@@ -160,17 +166,46 @@ class CommitTracker:
         found = committed.get(partition)
         return None if found is None else OffsetAndMetadata(found.offset, found.metadata)
 
-    def hold(self, starts: Mapping[TopicPartition, int], timeout_s: float) -> set[TopicPartition]:
+    def look_at_begun(self) -> None:
+        """A topic has changed: perhaps its retention."""
+        self._must_hold = True
+
+    def hold(self, timeout_s: float) -> None:
+        """Commit where the group begins in topics with retention="consumed", before records are
+        returned. Raises like ``commit``.
+
+        Else retention would delete what the group has read, if its members died before its first
+        commit. A partition without a position waits until the application has moved to one; one
+        whose offsets others commit in transactions, once it is read, until they do: this commit
+        could supersede theirs.
+        """
+        if not self._must_hold or self._fetcher.stored_offsets is not None:  # else the application holds the positions
+            return
+        topics = self._log.existing_topics({name.topic for name in self.still_there(self._begun)})
+        consumed = {name for name, topic in topics.items() if topic.config.retention == CONSUMED}
+        offsets = {
+            name: position if (start := self._begun[name]) is None else min(start, position)
+            for name, position in self._fetcher.positions().items()
+            if name in self._begun
+            and name.topic in consumed
+            and not (self.others_commit and position != self._begun[name])
+        }
+        if offsets:
+            for name in self._held(offsets, timeout_s):
+                del self._begun[name]
+        self._must_hold = any(name.topic in consumed for name in self._begun)
+
+    def _held(self, starts: Mapping[TopicPartition, int], timeout_s: float) -> set[TopicPartition]:
         """Commit these offsets where the group has committed nothing. Retention keeps what follows,
         whatever becomes of the members: everything that the group has committed is durable on
         return.
 
         Returns the partitions with a commit. Others have an offset in an open transaction, which a
-        commit would supersede: call again. Raises like ``commit``.
+        commit would supersede: call again.
         """
         store, left_s = self._groups.offsets, self.countdown(timeout_s)
-        undecided = store.look(self._group_id).undecided if starts else ()
-        committed = self._groups.committed(self._group_id) if starts else {}
+        undecided = store.look(self._group_id).undecided
+        committed = self._groups.committed(self._group_id)
         held = {name for name in starts if name in committed or name not in undecided}
         fresh = {name: OffsetAndMetadata(starts[name]) for name in held if name not in committed}
         processed = self._processed.copy()

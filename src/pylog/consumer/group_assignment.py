@@ -71,8 +71,6 @@ class GroupAssignment(Assignment):
         self.tracker = CommitTracker(log, fetcher, config, self.membership, self.requested.is_subscribed)
         self._since: dict[TopicPartition, int] = {}  # when this member took what it reads: the generation
         self._must_retry = False  # the group's lock was not free
-        self._begun: dict[TopicPartition, int | None] = {}  # where partitions began that the group may not hold yet
-        self._must_hold = False  # one of them may be of a topic with retention="consumed"
         self._followed: Group | None = None  # the last state that was followed completely
         _OPEN.add(self)
         after_fork_in_child(self._forget_parent)
@@ -103,13 +101,18 @@ class GroupAssignment(Assignment):
             return
         if not self.membership.id:  # a forked child, or an expelled member
             self._drop(list(self._fetcher.assigned))
-            self.membership.join(self._wanted(), self.tracker.countdown(None)())
+            if not self._join_again():
+                return
         version = self._log.catalog_version()
         if version != self._catalog_version:
-            with suppress(LogLocked):  # the next poll asks again
+            try:
                 self.membership.want(self._wanted(), appeared=True)
+            except own(LogLocked):  # the next poll asks again; what is gone can't be read meanwhile
+                self._lose_gone(self._of_gone_topics())
+            else:
                 self._close_gone()
-                self._catalog_version, self._must_hold = version, True
+                self._catalog_version = version
+                self.tracker.look_at_begun()
         self.membership.tick()
         self._follow_and_hold(SHORT_S)
 
@@ -160,12 +163,7 @@ class GroupAssignment(Assignment):
         self._must_retry = False
         # also those that were lost between two looks, and taken again
         gone = [name for name in assigned if me.owned.get(name) != self._since.get(name)]
-        if gone:
-            logger.warning(
-                "group %r: lost %s: its topic was deleted, created again, renamed, or repartitioned",
-                self.group_id, ", ".join(map(name_of, sorted(gone))),
-            )  # fmt: skip
-            self._lose(gone)
+        self._lose_gone(gone)
         self.membership.generation = group.generation  # what is read was taken in it, or before
         if not gone and me.owned.keys() == me.target == assigned.keys():
             self._followed = group
@@ -193,34 +191,10 @@ class GroupAssignment(Assignment):
         while True:
             self._follow(timeout_s)
             try:
-                self._hold(timeout_s)
+                self.tracker.hold(timeout_s)
             except own(CommitFailed):
                 continue  # it was expelled, or a topic has changed: the next round sees that
             return
-
-    def _hold(self, timeout_s: float) -> None:
-        """Commit where the group begins in topics with retention="consumed", before records are
-        returned.
-
-        Else retention would delete what the group has read, if its members died before its first
-        commit. A partition without a position waits until the application has moved to one; one
-        whose offsets others commit in transactions, once it is read, until they do: this commit
-        could supersede theirs.
-        """
-        if not self._must_hold or self._fetcher.stored_offsets is not None:  # else the application holds the positions
-            return
-        topics = self._log.existing_topics({name.topic for name in self.tracker.still_there(self._begun)})
-        consumed = {name for name, topic in topics.items() if topic.config.retention == CONSUMED}
-        offsets = {
-            name: position if (start := self._begun[name]) is None else min(start, position)
-            for name, position in self._fetcher.positions().items()
-            if name in self._begun
-            and name.topic in consumed
-            and not (self.tracker.others_commit and position != self._begun[name])
-        }
-        for name in self.tracker.hold(offsets, timeout_s):
-            del self._begun[name]
-        self._must_hold = any(name.topic in consumed for name in self._begun)
 
     def _give_up(self, partitions: list[TopicPartition], timeout_s: float | None = None) -> None:
         """Give up partitions, but none if the commit fails within ``timeout_s``: ``LogLocked``."""
@@ -279,8 +253,6 @@ class GroupAssignment(Assignment):
         self._apply([], starts, topics.values())
         positions = {name: start.position for name, start in starts.items()}
         self.tracker.add(positions, committed)
-        self._begun.update(positions)
-        self._must_hold = True
         return list(starts)
 
     def _resumed(self, partition: PartitionLog, committed: Committed | None) -> int | None:
@@ -315,8 +287,24 @@ class GroupAssignment(Assignment):
             raise error
         logger.warning("%s", error)
         self._lose(list(self._fetcher.assigned))
-        self.membership.join(self._wanted(), self.tracker.countdown(None)())
-        self._follow(SHORT_S)
+        if self._join_again():
+            self._follow(SHORT_S)
+
+    def _join_again(self) -> bool:
+        """Whether this is a member again; if the group's lock is not free, the next round tries."""
+        try:
+            self.membership.join(self._wanted(), SHORT_S)
+        except own(LogLocked):
+            return False
+        return True
+
+    def _lose_gone(self, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            logger.warning(
+                "group %r: lost %s: its topic was deleted, created again, renamed, or repartitioned",
+                self.group_id, ", ".join(map(name_of, sorted(partitions))),
+            )  # fmt: skip
+            self._lose(partitions)
 
     def _lose(self, partitions: list[TopicPartition]) -> None:
         """Drop partitions that others already have."""
@@ -329,7 +317,6 @@ class GroupAssignment(Assignment):
             self._fetcher.remove(partition)
             self.tracker.forget(partition)
             self._since.pop(partition, None)
-            self._begun.pop(partition, None)
 
     def _call(self, callback: Callback | None, partitions: list[TopicPartition]) -> None:
         if callback is not None and partitions:
@@ -348,12 +335,14 @@ class GroupAssignment(Assignment):
     def _leave_group(self) -> None:
         """Commit and call back, as when partitions move; then leave the group."""
         try:
-            if self.membership.id in self.membership.look().members:
+            if not self.membership.id:
+                pass  # it could not join; or a forked child, that has not polled, and lost nothing
+            elif self.membership.id in self.membership.look().members:
                 try:
                     self._lose(self._of_gone_topics())
                 finally:
                     self._give_up(list(self._fetcher.assigned))
-            elif self.membership.id:  # expelled; a forked child that has not polled lost nothing
+            else:
                 self._lose(list(self._fetcher.assigned))
         finally:
             self.membership.leave(self.tracker.countdown(None)())
