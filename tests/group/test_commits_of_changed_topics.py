@@ -379,6 +379,52 @@ def test_an_automatic_commit_takes_what_is_still_there(
 
 
 @changes
+@pytest.mark.parametrize("step", [BEFORE_IT_OPENS, AT_THE_SYNC, AT_THE_LOCK])
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_an_automatic_commit_takes_the_rest_if_the_topic_changes_during_it(
+    log: Log,
+    other: Log,
+    monkeypatch: pytest.MonkeyPatch,
+    step: Step,
+    change: Change,
+    by_hand: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    consumer = Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=True)
+    if by_hand:
+        consumer.assign([SRC, KEPT])
+    else:
+        consumer.subscribe(["src", "kept"])
+    read_all(consumer)
+    is_changed_at(monkeypatch, step, lambda: change(other))
+    consumer.close()
+    assert log.lag("g")[KEPT] == 0
+    assert committed(log) <= {0, len(VALUES)}
+    assert re.search(r"could not commit (src-0 at 0, src-1 at 0, )?src-2 at 20: topic 'src' has got", caplog.text)
+
+
+def test_an_automatic_commit_takes_what_another_member_has_not_got(
+    log: Log, other: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that joins notices that the topic is missing, which has its name again then."""
+
+    def is_noticed_as_missing() -> None:
+        other.rename_topic("src", "tmp")
+        with Consumer(other, group_id="g") as joining:
+            joining.subscribe("kept")
+            other.rename_topic("tmp", "src")
+
+    consumer = Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=True)
+    consumer.subscribe(["src", "kept"])
+    read_all(consumer)
+    is_changed_at(monkeypatch, AT_THE_LOCK, is_noticed_as_missing)
+    consumer.close()
+    lag = log.lag("g")
+    assert (lag[KEPT], lag[SRC]) == (0, len(VALUES))
+    assert re.search(r"could not commit src-0 at 0, src-1 at 0, src-2 at 20: src-. is not assigned", caplog.text)
+
+
+@changes
 def test_a_consumer_that_closes_loses_a_changed_topic_and_commits_the_rest(
     log: Log, other: Log, change: Change
 ) -> None:

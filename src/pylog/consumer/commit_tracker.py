@@ -122,9 +122,10 @@ class CommitTracker:
     def commit_when_due(self) -> None:
         now_s = self._log.clock.monotonic()
         if self._config.enable_auto_commit and now_s >= self._next_commit_s:
-            error = self._auto_commit(self._processed, _DUE_S) if self._next_commit_s else None
-            if error is not None:
-                self.report(error)  # the next commit includes it
+            if self._next_commit_s:
+                error, _ = self._auto_commit(self._processed, _DUE_S)
+                if error is not None:
+                    self.report(error)  # the next commit includes it
             self._next_commit_s = now_s + self._config.auto_commit_interval_ms / 1000
 
     def commit_read(self, partitions: Collection[TopicPartition], timeout_s: float | None = None) -> None:
@@ -132,24 +133,35 @@ class CommitTracker:
         if not self._config.enable_auto_commit:
             return
         offsets = {p: at for p, at in self._fetcher.positions().items() if p in partitions}
-        error = self._auto_commit(offsets, timeout_s)
+        error, left = self._auto_commit(offsets, timeout_s)
         if isinstance(error, LogLocked) and timeout_s is not None:
             raise error
         if error is not None:
-            self.report(error, offsets)
+            self.report(error, left)
 
-    def _auto_commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float | None) -> PylogError | None:
-        """Commit these offsets, without those of topics that are gone; returns the error if that is
-        impossible now."""
+    def _auto_commit(
+        self, offsets: Mapping[TopicPartition, int], timeout_s: float | None
+    ) -> tuple[PylogError | None, Mapping[TopicPartition, int]]:
+        """Commit these offsets, without those of topics that are gone, and those of partitions that
+        are lost meanwhile. Returns why not all the others are committed, and which are not."""
+        left_s, failure = self.countdown(timeout_s), None
         try:
             there = self.still_there(offsets)
-            committed = {
-                partition: OffsetAndMetadata(offset) for partition, offset in offsets.items() if partition in there
-            }
-            self.commit(committed, durable=True, named=False, timeout_s=timeout_s)
+            while True:
+                named = {name: OffsetAndMetadata(offset) for name, offset in offsets.items() if name in there}
+                try:
+                    self.commit(named, durable=True, named=False, timeout_s=left_s())
+                    return failure, {name: offset for name, offset in offsets.items() if name not in there}
+                except own(CommitFailed) as error:
+                    failure = error
+                    kept = self.still_there(there)
+                    if self._is_subscribed():
+                        kept &= self._membership.owned()
+                    if kept == there:
+                        return failure, offsets
+                    there = kept
         except own(PylogError) as error:
-            return error
-        return None
+            return error, offsets
 
     def report(self, error: PylogError, offsets: Mapping[TopicPartition, int] = MappingProxyType({})) -> None:
         """Log a failed commit that the application does not see as an error."""

@@ -167,6 +167,11 @@ class Membership:
         group, self._seen = state.read(), state.known
         return group
 
+    def owned(self) -> set[TopicPartition]:
+        """Read which partitions are this member's, and were not taken after ``generation``."""
+        me = self._files.state.read().members.get(self.id)
+        return set() if me is None else {name for name, since in me.owned.items() if since <= self.generation}
+
     def reconcile(self, released: Collection[TopicPartition]) -> Group | None:
         """Give up these partitions, take this member's free ones. None if the lock is not free now.
 
