@@ -403,6 +403,23 @@ def test_an_automatic_commit_takes_the_rest_if_the_topic_changes_during_it(
     assert re.search(r"could not commit (src-0 at 0, src-1 at 0, )?src-2 at 20: topic 'src' has got", caplog.text)
 
 
+def test_an_automatic_commit_takes_the_rest_if_the_topic_is_missing_for_a_moment(
+    log: Log, other: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def is_missing_for_a_moment() -> None:
+        other.rename_topic("src", "tmp")
+        is_changed_at(monkeypatch, AT_THE_LOCK, lambda: other.rename_topic("tmp", "src"))
+
+    consumer = Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=True)
+    consumer.subscribe(["src", "kept"])
+    read_all(consumer)
+    is_changed_at(monkeypatch, (CommitTracker, "commit"), is_missing_for_a_moment)
+    consumer.close()
+    lag = log.lag("g")
+    assert (lag[KEPT], lag[SRC]) == (0, len(VALUES))
+    assert "src-2 at 20: src-0 was missing when this commit of group 'g' began" in caplog.text
+
+
 def test_an_automatic_commit_takes_what_another_member_has_not_got(
     log: Log, other: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
