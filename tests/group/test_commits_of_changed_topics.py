@@ -627,3 +627,25 @@ def test_no_first_commit_of_a_group_is_lost_with_a_rename_in_any_order(
     first: Callable[[Consumer, Log], Callable[[], object]],
 ) -> None:
     assert in_all_orders(partial(commit_and_rename, first), 1) > 100
+
+
+def delete_and_rename(strategy: Strategy) -> list[str]:
+    """What is wrong after one process deletes a group, and another one renames its topic."""
+    world = World(Machine())
+    deleting, renaming = world.actor(), world.actor()
+    deleting.create("t")
+    deleting.log.partition("t", 0).append([ProducerRecord(b"0")], acks="all")
+    with Consumer(deleting.log, group_id="g") as consumer:
+        consumer.commit({T0: 1})
+    assert renaming.log
+    schedule = WhereTopicsAndCommitsAre(world.machine, strategy)
+    schedule.add(deleting.process, lambda: deleting.log.delete_group("g"))
+    schedule.add(renaming.process, lambda: renaming.log.rename_topic("t", "u"))
+    schedule.run()
+    left = world.actor().log.manager.part(GroupAdmin).committed("g")
+    return [f"a deleted group has committed {left}"] if left else []
+
+
+@pytest.mark.slow
+def test_a_group_stays_deleted_whatever_its_topic_is_renamed_to_in_any_order() -> None:
+    assert in_all_orders(delete_and_rename, 1) > 100

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pylog import Log
+from pylog import Consumer, Log, TopicPartition
 from pylog.catalog import Catalog, TopicDescription
 from pylog.catalog.changes import Commit, TopicChange, write_draft
 from pylog.catalog.topic_file import read_topic
 from pylog.errors import ConfigError, LogLocked, LogNotFound, TopicChanged, TopicExists
+from pylog.group.offset_records import Committed, encode_key, encode_value
 from pylog.manager.changes import changed, changes_of, drop_leftovers
 from pylog.storage import OsFileSystem
 from tests.partition.logs import values_of_topic
@@ -267,3 +268,19 @@ def test_a_change_that_is_completed_during_the_look_is_found(
 
         monkeypatch.setattr(Catalog, "being_changed", completed_after)
         assert changed(log.manager, [id_, "any"]) == {id_}
+
+
+def test_a_deleted_group_stays_deleted_if_a_change_was_decided(tmp_log_dir: Path) -> None:
+    """Its completion wrote the group's commits again."""
+    with Log(tmp_log_dir) as log:
+        fill(log)
+        with Consumer(log, group_id="g") as consumer:
+            consumer.commit({TopicPartition("old", 0): 1})
+        key = encode_key("g", TopicPartition("new", 0))
+        before = log.describe_topic("old")
+        value = encode_value(Committed(1, -1, "", 0, before.id))
+        decide(log, [(key, value)])
+        log.delete_group("g")
+        assert log.groups() == []
+    with Log(tmp_log_dir) as log:
+        assert (log.groups(), values_of_topic(log, "new")) == ([], ALL)

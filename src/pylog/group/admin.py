@@ -30,6 +30,7 @@ from pylog.group.offsets_partition import Offsets
 from pylog.group.state import Group, GroupTopic, Member, without_members
 from pylog.group.truncation import make_records_durable, next_offset
 from pylog.interrupts import own, suppress
+from pylog.manager.changes import complete_changes
 from pylog.model import OffsetAndMetadata, TopicPartition
 from pylog.storage import SLEEP_MAX_S
 
@@ -55,11 +56,9 @@ class GroupAdmin:
         """Return the paths of this group's files. ``ConfigError`` for an invalid name."""
         check_group(group, self._layout.ignores_case)
         return GroupDirectory(
-            self._filesystem, self._manager.clock, group, self._layout.group(group), self._manager.boot, self._with_catalog
+            self._filesystem, self._manager.clock, group, self._layout.group(group), self._manager.boot,
+            lambda work, timeout_s: self._manager.writable_catalog().locked(work, timeout_s, nested=True),
         )  # fmt: skip
-
-    def _with_catalog(self, work: Callable[[], object], timeout_s: float) -> None:
-        self._manager.writable_catalog().locked(work, timeout_s, nested=True)
 
     def topics_now(self, names: Iterable[str]) -> dict[str, GroupTopic]:
         """Return those of these topics that exist."""
@@ -312,10 +311,14 @@ class GroupAdmin:
 
     def delete(self, group: str) -> None:
         """See ``Log.delete_group``."""
-        self._manager.require_writable()
-        directory = self.directory(group)
+        catalog, directory = self._manager.writable_catalog(), self.directory(group)
         self.describe(group)
-        _sync(_holding(directory, self._delete))
+
+        def delete() -> Appended | None:
+            complete_changes(self._manager, LOCK_TIMEOUT_S)  # else one could write the group's commits again
+            return _holding(directory, self._delete)
+
+        _sync(catalog.locked(delete))
 
     def _delete(self, grant: GroupGrant) -> Appended | None:
         directory = grant.directory
@@ -337,10 +340,8 @@ class GroupAdmin:
         """
         if topic == OFFSETS_TOPIC or OFFSETS_TOPIC not in self.topics_now([OFFSETS_TOPIC]):
             return
-        groups = self.in_files()
-        appended = [self._forget_topic(topic, timeout_s, group) for group in groups]
-        later = self.offsets.groups_in(topic).difference(groups)
-        appended += [self._forget_topic(topic, timeout_s, group) for group in sorted(later)]
+        groups = self.offsets.groups_in(topic).union(self.in_files())
+        appended = [self._forget_topic(topic, timeout_s, group) for group in sorted(groups)]
         tombstones = [item for item in appended if item is not None]
         for item in sorted(tombstones, key=lambda item: item.end_offset, reverse=True):
             item.sync()  # the highest end comes first: one sync per partition

@@ -56,7 +56,7 @@ def changes_of(manager: ChangingLog, timeout_s: float) -> TopicChanges:
 def complete_changes(manager: ChangingLog, timeout_s: float) -> None:
     """Complete what a process that died has left. ``LogLocked`` if that can't be done."""
     catalog = manager.writable_catalog()
-    why = catalog.locked(changes_of(manager, timeout_s).finish) if catalog.being_changed() else []
+    why = catalog.locked(changes_of(manager, timeout_s).finish, nested=True) if catalog.being_changed() else []
     if left := catalog.being_changed():
         raise LogLocked(
             f"a change of {left} cannot be completed: {'; '.join(why) or 'there is a topic of its name again'}",

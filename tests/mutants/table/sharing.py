@@ -304,8 +304,8 @@ MUTANTS = (
     Mutant(
         "a group appears while a topic changes",
         "group/admin.py",
-        "        self._manager.writable_catalog().locked(work, timeout_s, nested=True)\n",
-        "        work()\n",
+        "self._manager.writable_catalog().locked(work, timeout_s, nested=True)",
+        "work()",
         "its first commit is lost, and a transaction repeats its input",
         (
             (
