@@ -227,6 +227,25 @@ def test_a_transaction_is_refused_if_the_topic_had_another_name_before_the_decis
     assert log.lag("g")[SRC] == len(VALUES) - 5
 
 
+@pytest.mark.parametrize("begin", [(transaction_offsets.TransactionOffsets, "append"), AT_THE_SYNC])
+def test_a_transaction_is_refused_if_the_topic_was_missing_as_its_offsets_were_appended(
+    log: Log, other: Log, reader: Consumer, monkeypatch: pytest.MonkeyPatch, begin: Step
+) -> None:
+    """They were left out like those of a deleted topic, and what was computed was committed."""
+    end = (transaction_offsets.TransactionOffsets, "while_owned")
+    with Producer(log, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("results", b"of what was read")
+        producer.send_offsets_to_transaction(POSITIONS, reader.group_metadata())
+        is_changed_at(monkeypatch, begin, lambda: is_renamed(other))
+        is_changed_at(monkeypatch, end, lambda: other.rename_topic("tmp", "src"))
+        with pytest.raises(CommitFailed, match="src-2 had another name"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+    assert committed(log) <= {0}
+
+
 def test_another_change_of_the_catalog_does_not_concern_a_transaction(
     log: Log, other: Log, reader: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,6 +169,7 @@ class TransactionOffsets:
             except own(TopicNotFound, InvalidPartition, OutcomeUnknown):
                 if name not in self._gone(claim):
                     raise
+                claim.topics_since.pop(name.topic, None)  # if it is back at the decision, that looks again
             else:
                 topic_id = topics[name.topic].id if name.topic in topics else claim.sent_ids[name]
                 commits[name] = Committed(at.offset, epoch, at.metadata, self._manager.clock.now_ms(), topic_id)
@@ -214,27 +215,28 @@ class TransactionOffsets:
                 _require_empty(groups, grant)
         gone = self._of_deleted_topics(group, found)
         for claim in self._claims[group].values():
-            require_unchanged(self._manager, group, self._gone(claim))
+            missing = self._gone(claim)
+            require_unchanged(self._manager, group, missing)
             ids = {name: claim.topic_ids[name.topic] for name in gone if name.topic in claim.topic_ids}
             require_unchanged(self._manager, group, ids)
             if claim.topics_since != self._topics_since(claim):
-                self._require_pending(group, claim, gone)
+                self._require_pending(group, claim, {*gone, *missing})
         if gone:  # their deleter may have looked before they were appended: a later tombstone supersedes them
             groups.offsets.append(group, dict.fromkeys(gone), grant)
         grant.check()
         decide()
 
     def _require_pending(self, group: str, claim: _Claim, gone: Collection[TopicPartition]) -> None:
-        """``CommitFailed`` if a later commit has superseded offsets of the claim: the one that a
-        change of their topic has made, whose name may be back."""
+        """``CommitFailed`` if offsets of the claim, of topics that are not ``gone``, are not in the
+        log: their topic was missing as they were appended, or a later commit has superseded them,
+        which a change of their topic has made, and its name is back."""
         pending = self._manager.part(GroupAdmin).offsets.partitions(group, only_pending=True)
         for topic, number in sorted(claim.offsets.keys() - pending - set(gone)):
-            if topic in claim.topic_ids:
-                raise CommitFailed(
-                    f"{topic}-{number} had another name, or was committed by others, since its offset was appended: abort the "
-                    f"transaction, and poll again: group {group!r} reads these records again",
-                    group=group, topic=topic, partition=number,
-                )  # fmt: skip
+            raise CommitFailed(
+                f"{topic}-{number} had another name, or was committed by others, since its offset was sent: abort the "
+                f"transaction, and poll again: group {group!r} reads these records again",
+                group=group, topic=topic, partition=number,
+            )  # fmt: skip
 
     def _topics_since(self, claim: _Claim) -> dict[str, int]:
         """When each topic's file was written: again, if it had another name meanwhile."""

@@ -164,7 +164,7 @@ MUTANTS = (
     Mutant(
         "a transaction commits its records without the offsets of a topic that has changed",
         "transaction/offsets.py",
-        "            require_unchanged(self._manager, group, self._gone(claim))\n",
+        "            require_unchanged(self._manager, group, missing)\n",
         "",
         "the group reads the same input again: its results count twice",
         (
@@ -300,6 +300,19 @@ MUTANTS = (
         "        self.number = -1\n        self._owner.close()\n",
         "the call reads or writes the file that is opened next",
         ("tests/storage/test_descriptor_pool.py",),
+    ),
+    Mutant(
+        "offsets that were left out are taken for those of a deleted topic",
+        "transaction/offsets.py",
+        "sorted(claim.offsets.keys() - pending - set(gone))",
+        "sorted(n for n in claim.offsets.keys() - pending - set(gone) if n.topic in claim.topic_ids)",
+        "a transaction commits without them if their topic has its name again",
+        (
+            (
+                "tests/group/test_commits_of_changed_topics.py"
+                "::test_a_transaction_is_refused_if_the_topic_was_missing_as_its_offsets_were_appended"
+            ),
+        ),
     ),
     Mutant(
         "a group appears while a topic changes",
