@@ -319,7 +319,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
 
     def delete_group(self, group: str) -> None:
         """Remove a group without members, and its commits. Durable on return. ``GroupNotEmpty``,
-        ``GroupNotFound``."""
+        ``GroupNotFound``, ``LogLocked``: also if a topic's change can't be completed."""
         _groups(self.manager).delete(group)
 
     # Transactions

@@ -159,7 +159,7 @@ class Peer:
         self.ids: dict[TopicPartition, str] = {}  # of the topics that it reads
         self.since: dict[TopicPartition, int] = {}
         self.process = world.machine.process()
-        place = GroupDirectory(self.process.filesystem, self.process.clock, "g", DIRECTORY, 1, lambda work, _: work())
+        place = GroupDirectory(self.process.filesystem, self.process.clock, "g", DIRECTORY, 1, "/groups.lock")
         options = MemberOptions("cooperative-sticky", instance_id, "", max_poll_interval_ms, SESSION_TIMEOUT_MS)
         self.membership = Membership(place, options, world.topics_now)
         world.peers.append(self)

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,21 @@ def test_a_poll_ends_in_time_if_a_topic_is_deleted(log: Log) -> None:
     assert (one.poll(0), one.assignment()) == ([], {place(0, "u")})
     assert len(lost) == 4
     one.close()
+
+
+def test_a_group_appears_while_another_process_holds_the_catalog_s_lock(log: Log) -> None:
+    """It deletes or renames a topic, and waits for a group's lock, whose holder must not wait for
+    it."""
+    fill(log, 1)
+    with member(log) as one:
+        one.poll()
+        one.commit()
+    with closing(log.manager.filesystem.lock(log.manager.layout.catalog_lock)) as lock:
+        assert lock.try_acquire()
+        with member(log, "new", default_api_timeout_ms=0) as other:
+            assert len(other.poll()) == 4
+            other.commit()
+    assert sum(log.lag("new").values()) == 0
 
 
 def test_an_expelled_member_joins_again_later(log: Log) -> None:

@@ -25,6 +25,7 @@ KINDS = {
         "producer-ids.tmp",
         "catalog.lock",
         "catalog.lock.probe",
+        "groups.lock",
         "producer-ids.lock",
     ),
     *(".changed", ".lock", ".commit", "partition.metadata.tmp", "leader-epoch-checkpoint.tmp"),

@@ -296,7 +296,7 @@ def test_no_group_appears_in_the_last_moment(tmp_log_dir: Path, monkeypatch: pyt
 
         def appearing(copy: TopicCopy) -> None:
             calls.append(copy)
-            with Consumer(other, group_id="g") as consumer, pytest.raises(LogLocked, match=re.escape("catalog.lock")):
+            with Consumer(other, group_id="g") as consumer, pytest.raises(LogLocked, match=re.escape("groups.lock")):
                 consumer.subscribe(["u"])
             sync(copy)
 

@@ -75,7 +75,7 @@ class Catalog:
         self._layout = layout
         self._defaults = defaults
         self._way_is_durable = False
-        self._holder: int | None = None  # the thread of this process that has the catalog's lock
+        self._holder: tuple[int, int] | None = None  # the process and thread that has the catalog's lock
 
     def version(self) -> int:
         """A number that changes with each change of a topic. Costs one stat. ``LogNotFound``."""
@@ -382,11 +382,11 @@ class Catalog:
     def locked(self, work: Callable[[], T], timeout_s: float = 30.0, *, nested: bool = False) -> T:
         """Return ``work()``, called with the catalog's lock. ``LogLocked``, ``LogNotFound``.
         ``nested``: this thread may hold it, to delete or change a topic."""
-        if nested and self._holder == get_ident():
+        if nested and self._holder == (self._filesystem.process_id(), get_ident()):
             return work()
 
         def noted() -> T:
-            self._holder = get_ident()
+            self._holder = self._filesystem.process_id(), get_ident()
             try:
                 return work()
             finally:

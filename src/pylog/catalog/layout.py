@@ -52,6 +52,7 @@ class Layout:
         self.named_producers = f"{self.private}/producers"
         self.sinks = f"{self.private}/spark"
         self.changes_lock = f"{self.private}/changes.lock"
+        self.groups_lock = f"{self.private}/groups.lock"
 
     def topic(self, name: str) -> str:
         # ``str.__str__``, here and below: Python 3.11 formats a member of (str, Enum) as

@@ -147,8 +147,9 @@ class CommitTracker:
         left_s, failure = self.countdown(timeout_s), None
         try:
             there = self.still_there(offsets)
+            offsets = {name: offset for name, offset in offsets.items() if name in there}
             while True:
-                named = {name: OffsetAndMetadata(offset) for name, offset in offsets.items() if name in there}
+                named = {name: OffsetAndMetadata(offsets[name]) for name in there}
                 try:
                     self.commit(named, durable=True, named=False, timeout_s=left_s())
                     return failure, {name: offset for name, offset in offsets.items() if name not in there}

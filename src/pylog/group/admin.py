@@ -57,7 +57,7 @@ class GroupAdmin:
         check_group(group, self._layout.ignores_case)
         return GroupDirectory(
             self._filesystem, self._manager.clock, group, self._layout.group(group), self._manager.boot,
-            lambda work, timeout_s: self._manager.writable_catalog().locked(work, timeout_s, nested=True),
+            self._layout.groups_lock,
         )  # fmt: skip
 
     def topics_now(self, names: Iterable[str]) -> dict[str, GroupTopic]:

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pylog.catalog.layout import check_encodable
 from pylog.clock import Clock
-from pylog.storage import FileSystem
+from pylog.storage import FileSystem, while_holding
 
 MEMBER_ID_BYTES = 16  # a member's id, and the name of its file, are these bytes in hexadecimal
 
 
 class GroupDirectory:
-    """The directory of one group. ``boot`` is ``boot_of`` its filesystem; ``with_catalog`` calls a
-    function with the catalog's lock, or raises ``LogLocked`` after so many seconds."""
+    """The directory of one group. ``boot`` is ``boot_of`` its filesystem; ``groups_lock`` is the
+    path of the lock that is held while a group appears."""
 
     def __init__(
-        self,
-        filesystem: FileSystem,
-        clock: Clock,
-        group: str,
-        path: str,
-        boot: int,
-        with_catalog: Callable[[Callable[[], object], float], object],
+        self, filesystem: FileSystem, clock: Clock, group: str, path: str, boot: int, groups_lock: str
     ) -> None:
         self.filesystem = filesystem
         self.clock = clock
@@ -33,18 +25,18 @@ class GroupDirectory:
         self.state = f"{path}/state"
         self.heartbeats = f"{path}/heartbeats"
         self.members = f"{path}/members"
-        self._with_catalog = with_catalog
+        self._groups_lock = groups_lock
 
     def member(self, id_: str) -> str:
         return f"{self.members}/{id_}.lock"
 
     def make(self, timeout_s: float) -> None:
-        """Create the directory. It is not synced: nothing in it outlives a boot.
+        """Create the directory. It is not synced: nothing in it outlives a boot. ``LogLocked``.
 
-        With the catalog's lock: a process that changes or deletes a topic holds it, and the locks
-        of all groups. A group that appeared meanwhile could commit what the change does not see.
+        A process that changes a topic holds the locks of all groups, and this one, until its
+        decision. A group that appeared before it could commit what the change does not see.
         """
-        self._with_catalog(self._make, timeout_s)
+        while_holding(self.filesystem, self.clock, self._groups_lock, self._make, timeout_s)
 
     def _make(self) -> None:
         for directory in (self.path.rpartition("/")[0], self.path):

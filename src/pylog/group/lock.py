@@ -115,7 +115,8 @@ class GroupLock:
                     raise
                 self._lock, self._state = lock, state
                 return lock, state
-            directory.make(timeout_s)
+            with suppress(FileNotFoundError):  # the log was removed
+                directory.make(timeout_s)
         path = directory.path
         raise StorageError(f"{path} can't be made: the log was removed, or moved, while it was open", path=path)
 

@@ -1,11 +1,11 @@
 """The moment in which a topic changes: no process appends to it, or commits for a group, until it
 is decided.
 
-The locks of all its partitions and of all groups are held, with the catalog's lock, without which
-no group appears; no transaction is open in the topic. After the decision, writers that get a lock
-read the topic's settings again, and find that it has changed; a commit of its old positions is
-refused. A kill before the decision frees the locks, and changes nothing; after it, the next process
-completes the change.
+The locks of all its partitions and of all groups are held, and the one without which no group
+appears; no transaction is open in the topic. After the decision, writers that get a lock read the
+topic's settings again, and find that it has changed; a commit of its old positions is refused. A
+kill before the decision frees the locks, and changes nothing; after it, the next process completes
+the change.
 """
 
 from __future__ import annotations
@@ -81,13 +81,10 @@ def switch(
                 _hold(locks, manager, f"{partition.directory.path}/{LOCK}")
             if any(partition.reader.open_transactions() for partition in partitions):
                 return False
-            held = groups.in_files()
-            if held and OFFSETS_TOPIC not in catalog.names():
+            if not _hold_groups(locks, manager):
                 return False
-            for group in held:
-                directory = groups.directory(group)
-                directory.make(_LOCK_TIMEOUT_S)
-                _hold(locks, manager, directory.lock)
+            if groups.in_files() and OFFSETS_TOPIC not in catalog.names():
+                return False
             change = make(now)
             if change is None:
                 return False
@@ -134,6 +131,22 @@ def _hold(locks: ExitStack, manager: LogManager, path: str) -> None:
             "is stopped; nothing was changed, call again",
             path=path, timeout_s=_LOCK_TIMEOUT_S,
         )  # fmt: skip
+
+
+def _hold_groups(locks: ExitStack, manager: LogManager) -> bool:
+    """Hold the locks of all groups, and the one without which none appears. False if one that has
+    just appeared is in use: its holder may be waiting for that lock."""
+    groups = manager.part(GroupAdmin)
+    held = groups.in_files()
+    for group in held:
+        _hold(locks, manager, groups.directory(group).lock)
+    _hold(locks, manager, manager.layout.groups_lock)
+    for group in set(groups.in_files()).difference(held):
+        lock = manager.filesystem.lock(groups.directory(group).lock)
+        locks.callback(lock.close)
+        if not lock.try_acquire():
+            return False
+    return True
 
 
 def _open_for_too_long(partitions: Sequence[PartitionLog]) -> LogLocked:

@@ -158,8 +158,7 @@ class TransactionOffsets:
     def _commits(self, group: str, claim: _Claim) -> dict[TopicPartition, Committed]:
         """The offsets as they are committed: with leader epochs, and the topics that the member has
         read."""
-        found = self._lock(group).state.read()  # opened before the decision, which waits for no other lock
-        topics = found.topics if claim.member_id else {}
+        topics = self._lock(group).state.read().topics if claim.member_id else {}
         commits = {}
         claim.topics_since = self._topics_since(claim)
         for name, at in claim.offsets.items():

@@ -316,9 +316,9 @@ MUTANTS = (
     ),
     Mutant(
         "a group appears while a topic changes",
-        "group/admin.py",
-        "self._manager.writable_catalog().locked(work, timeout_s, nested=True)",
-        "work()",
+        "group/directory.py",
+        "        while_holding(self.filesystem, self.clock, self._groups_lock, self._make, timeout_s)\n",
+        "        self._make()\n",
         "its first commit is lost, and a transaction repeats its input",
         (
             (
