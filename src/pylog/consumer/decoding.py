@@ -33,7 +33,7 @@ Taken_co = TypeVar("Taken_co", bound=Chunk, covariant=True)
 
 Transform = Callable[[Taken], tuple[Taken, PylogError | None]]
 """Returns the good records before the first bad one, and the error of that one. It may stop early,
-but not leave records out: the position is that after the last record returned."""
+but not leave records out, as ``AssignedPartition`` can: the position is that after the last one."""
 
 
 class Decoder(Protocol[Taken_co]):
