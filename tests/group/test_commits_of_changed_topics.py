@@ -422,6 +422,19 @@ def test_an_automatic_commit_takes_the_rest_if_the_topic_changes_during_it(
     assert re.search(r"could not commit (src-0 at 0, src-1 at 0, )?src-2 at 20: topic 'src' has got", caplog.text)
 
 
+def test_an_automatic_commit_by_hand_beside_members_commits_nothing(
+    log: Log, other: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=True)
+    consumer.assign([SRC, KEPT])
+    read_all(consumer)
+    with Consumer(other, group_id="g") as member:
+        member.subscribe("results")
+        consumer.close()
+    assert committed(log) == set()
+    assert "could not commit kept-0 at 20, src-2 at 20: group 'g' has members" in caplog.text
+
+
 def test_an_automatic_commit_takes_the_rest_if_the_topic_is_missing_for_a_moment(
     log: Log, other: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

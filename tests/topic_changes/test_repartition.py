@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -22,10 +23,13 @@ from pylog.errors import (
     TopicChanged,
     TopicNotFound,
 )
+from pylog.group.admin import GroupAdmin
+from pylog.manager.manager import LogManager
 from pylog.partition.write.batch_input import encoded_batch
 from pylog.testing import ManualClock
 from pylog.testing.machine import Machine
 from pylog.testing.machine.every_step import for_every_kill, for_every_power_loss
+from pylog.topic_changes import switch
 from pylog.topic_changes.copying import TopicCopy
 
 KEYS = 10
@@ -306,6 +310,38 @@ def test_no_group_appears_in_the_last_moment(tmp_log_dir: Path, monkeypatch: pyt
         with Consumer(other, group_id="g") as consumer:
             consumer.subscribe(["u"])
             assert len(consumer.assignment()) == 1
+        assert numbers(records(log)) == list(range(20))
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_a_group_that_appears_as_the_others_are_locked(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch, in_use: bool
+) -> None:
+    """Its holder may be waiting for the lock without which no group appears: the change tries
+    again."""
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t", partitions=2)
+        fill(log, 0, 20)
+        with Consumer(log, group_id="older") as older:
+            older.commit({TopicPartition("t", 0): 1})
+        hold, directory = switch._hold, log.manager.part(GroupAdmin).directory("new")
+        attempts, busy = [], []
+
+        def appearing(locks: ExitStack, manager: LogManager, path: str) -> None:
+            if path == manager.layout.groups_lock:
+                if not attempts:
+                    directory.make(1.0)
+                    if in_use:
+                        busy.append(manager.filesystem.lock(directory.lock))
+                        assert busy[0].try_acquire()
+                attempts.append(path)
+            elif path == directory.lock:
+                busy.pop().close()
+            hold(locks, manager, path)
+
+        monkeypatch.setattr(switch, "_hold", appearing)
+        assert log.repartition("t", 3).partitions == 3
+        assert len(attempts) == 1 + in_use
         assert numbers(records(log)) == list(range(20))
 
 
