@@ -140,7 +140,8 @@ def test_a_poll_ends_in_time_if_a_topic_is_deleted(log: Log) -> None:
     assert len(one.assignment()) == 5
 
     def delete_and_poll() -> None:
-        log.delete_topic("t")
+        with Log(log.path) as other:
+            other.delete_topic("t")
         assert [record.topic for record in one.poll(1.0)] == ["u"]
         assert one.poll(1.0) == []
         assert sorted(lost) == [place(number) for number in range(4)]
@@ -148,6 +149,7 @@ def test_a_poll_ends_in_time_if_a_topic_is_deleted(log: Log) -> None:
     while_held(log, delete_and_poll)
     assert (one.poll(0), one.assignment()) == ([], {place(0, "u")})
     assert len(lost) == 4
+    assert {name.topic for name in log.manager._partitions} == {"u"}, "no file of the deleted topic stays open"
     one.close()
 
 
@@ -166,7 +168,7 @@ def test_a_group_appears_while_another_process_holds_the_catalog_s_lock(log: Log
     assert sum(log.lag("new").values()) == 0
 
 
-def test_an_expelled_member_joins_again_later(log: Log) -> None:
+def test_an_expelled_member_joins_again_later(log: Log, clock: ManualClock) -> None:
     """Its poll waited for ``default_api_timeout_ms``, and raised then."""
     fill(log, 1)
     one = member(log)
@@ -174,13 +176,31 @@ def test_an_expelled_member_joins_again_later(log: Log) -> None:
 
     def expel(grant: GroupGrant) -> None:
         grant.publish(without_members(grant.state.read(), {membership_of(one).id}, {}))
+        begun_s = clock.monotonic()
         assert (one.poll(1.0), one.assignment()) == ([], set())
         assert one.poll(1.0) == []
+        assert clock.monotonic() - begun_s < 3
 
     holder = GroupLock(directory)
     holder.holding(expel)
     holder.close()
     assert len(one.poll(0)) == 4
+    one.close()
+
+
+def test_an_expelled_member_that_subscribes_waits_and_then_gives_up(log: Log) -> None:
+    one = member(log, default_api_timeout_ms=100)
+
+    def expel(grant: GroupGrant) -> None:
+        grant.publish(without_members(grant.state.read(), {membership_of(one).id}, {}))
+        with pytest.raises(LogLocked):
+            one.subscribe("t")
+
+    holder = GroupLock(log.manager.part(GroupAdmin).directory("g"))
+    holder.holding(expel)
+    holder.close()
+    one.subscribe("t")
+    assert len(one.assignment()) == 4
     one.close()
 
 

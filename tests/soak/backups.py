@@ -20,6 +20,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -303,7 +304,8 @@ def _start(work: Callable[..., None], *arguments: object) -> BaseProcess:
 
 def end(process: BaseProcess) -> None:
     if process.pid is not None and process.is_alive():
-        os.kill(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(process.pid, signal.SIGKILL)
     process.join()
 
 

@@ -101,13 +101,14 @@ class GroupAssignment(Assignment):
             return
         if not self.membership.id:  # a forked child, or an expelled member
             self._drop(list(self._fetcher.assigned))
-            if not self._join_again():
+            if not self._join_again(SHORT_S):
                 return
         version = self._log.catalog_version()
         if version != self._catalog_version:
             try:
                 self.membership.want(self._wanted(), appeared=True)
             except own(LogLocked):  # the next poll asks again; what is gone can't be read meanwhile
+                self._close_gone()
                 self._lose_gone(self._of_gone_topics())
             else:
                 self._close_gone()
@@ -156,7 +157,7 @@ class GroupAssignment(Assignment):
         if group is self._followed:
             return
         if self.membership.id not in group.members:
-            self._lose_everything(group)
+            self._lose_everything(group, timeout_s)
             return
         me = group.members[self.membership.id]
         assigned = self._fetcher.assigned
@@ -280,21 +281,24 @@ class GroupAssignment(Assignment):
         position = self._resumed(partition, committed.get(topic_partition))
         return Start(partition, self._lookup.start_position(partition) if position is None else position)
 
-    def _lose_everything(self, group: Group) -> None:
+    def _lose_everything(self, group: Group, timeout_s: float) -> None:
         error = self.membership.expelled(group)
         if isinstance(error, InstanceFenced):
             self._lose(list(self._fetcher.assigned))
             raise error
         logger.warning("%s", error)
         self._lose(list(self._fetcher.assigned))
-        if self._join_again():
-            self._follow(SHORT_S)
+        if self._join_again(timeout_s):
+            self._follow(timeout_s)
 
-    def _join_again(self) -> bool:
-        """Whether this is a member again; if the group's lock is not free, the next round tries."""
+    def _join_again(self, timeout_s: float) -> bool:
+        """Whether this is a member again; in a poll, the next round tries if the lock is not
+        free."""
         try:
-            self.membership.join(self._wanted(), SHORT_S)
+            self.membership.join(self._wanted(), timeout_s)
         except own(LogLocked):
+            if timeout_s > SHORT_S:
+                raise
             return False
         return True
 
