@@ -42,6 +42,7 @@ from pylog.producer import Producer
 from pylog.storage import LOCK_KIND, OsFileSystem
 from tests.catalog.hostile_names import hostile_names
 from tests.partition.logs import ManualClock, one, snapshot_of, topic_of, values
+from tests.processes.sharing import forked, result_of
 from tests.storage.filesystems import Faulty, Network, StandIn, nothing
 from tests.system import fail, names_of_open_files
 
@@ -785,6 +786,20 @@ def test_a_catalog_that_stays_locked_is_an_error(tmp_log_dir: Path) -> None:
             log.create_topic("t")
         lock.close()
         log.create_topic("t")
+
+
+def test_a_forked_child_does_not_hold_the_catalog_of_its_parent(tmp_log_dir: Path) -> None:
+    """Its first thread has the identity of the thread that holds the lock."""
+    with Log(tmp_log_dir, clock=ManualClock()) as log:
+        catalog = log.manager.writable_catalog()
+
+        def child() -> bool:
+            with pytest.raises(LogLocked):
+                catalog.locked(bool, nested=True)
+            return True
+
+        assert catalog.locked(lambda: result_of(forked(child)))
+        assert catalog.locked(lambda: catalog.locked(lambda: True, nested=True))
 
 
 # Kafka's directories

@@ -435,6 +435,19 @@ def test_an_automatic_commit_by_hand_beside_members_commits_nothing(
     assert "could not commit kept-0 at 20, src-2 at 20: group 'g' has members" in caplog.text
 
 
+def only_the_rest_is_committed(
+    log: Log, monkeypatch: pytest.MonkeyPatch, step: Step, change: Callable[[], object]
+) -> None:
+    """A member with automatic commits has read all, and meets the change as it closes."""
+    consumer = Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=True)
+    consumer.subscribe(["src", "kept"])
+    read_all(consumer)
+    is_changed_at(monkeypatch, step, change)
+    consumer.close()
+    lag = log.lag("g")
+    assert (lag[KEPT], lag[SRC]) == (0, len(VALUES))
+
+
 def test_an_automatic_commit_takes_the_rest_if_the_topic_is_missing_for_a_moment(
     log: Log, other: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -442,13 +455,7 @@ def test_an_automatic_commit_takes_the_rest_if_the_topic_is_missing_for_a_moment
         other.rename_topic("src", "tmp")
         is_changed_at(monkeypatch, AT_THE_LOCK, lambda: other.rename_topic("tmp", "src"))
 
-    consumer = Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=True)
-    consumer.subscribe(["src", "kept"])
-    read_all(consumer)
-    is_changed_at(monkeypatch, (CommitTracker, "commit"), is_missing_for_a_moment)
-    consumer.close()
-    lag = log.lag("g")
-    assert (lag[KEPT], lag[SRC]) == (0, len(VALUES))
+    only_the_rest_is_committed(log, monkeypatch, (CommitTracker, "commit"), is_missing_for_a_moment)
     assert "src-2 at 20: src-0 was missing when this commit of group 'g' began" in caplog.text
 
 
@@ -463,13 +470,7 @@ def test_an_automatic_commit_takes_what_another_member_has_not_got(
             joining.subscribe("kept")
             other.rename_topic("tmp", "src")
 
-    consumer = Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=True)
-    consumer.subscribe(["src", "kept"])
-    read_all(consumer)
-    is_changed_at(monkeypatch, AT_THE_LOCK, is_noticed_as_missing)
-    consumer.close()
-    lag = log.lag("g")
-    assert (lag[KEPT], lag[SRC]) == (0, len(VALUES))
+    only_the_rest_is_committed(log, monkeypatch, AT_THE_LOCK, is_noticed_as_missing)
     assert re.search(r"could not commit src-0 at 0, src-1 at 0, src-2 at 20: src-. is not assigned", caplog.text)
 
 
