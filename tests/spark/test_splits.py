@@ -144,7 +144,7 @@ def test_planning_reads_indexes_and_no_data(log: Log, read_bytes: Counter[str]) 
 def test_a_task_reads_full_batches_of_a_producer_once(
     tmp_path: Path, read_bytes: Counter[str], split_bytes: int
 ) -> None:
-    with Log(tmp_path / "log") as log, Producer(log, acks=1) as producer:
+    with Log(tmp_path / "log") as log, Producer(log, acks=1, linger_ms=60_000) as producer:
         log.create_topic("orders", segment_bytes=3 << 20)
         producer.send_many("orders", [b"x" * 10_000] * 1_000)
         producer.flush()
