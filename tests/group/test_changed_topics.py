@@ -335,11 +335,11 @@ def test_what_is_taken_as_another_joins_can_be_committed(log: Log, other: Log, m
     reconcile = Membership.reconcile
     joined: list[Consumer] = []
 
-    def another_joins(membership: Membership, released: Collection[TopicPartition]) -> Group | None:
+    def another_joins(membership: Membership, released: Collection[TopicPartition], timeout_s: float) -> Group:
         if not joined:
             joined.append(Consumer(other, group_id="g"))
             joined[0].subscribe("src")
-        return reconcile(membership, released)
+        return reconcile(membership, released, timeout_s)
 
     with member(log) as one, member(log) as two:
         one.poll()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -115,6 +116,36 @@ def test_partitions_assigned_by_hand_are_committed_for_a_group_without_members(l
     with Consumer(log, group_id="g") as again:
         again.assign([place(0)])
         assert again.position(place(0)) == 3
+
+
+def reset(log: Log) -> None:
+    log.reset_offsets("g", "t", to="earliest")
+
+
+def delete(log: Log) -> None:
+    log.delete_group("g")
+
+
+def another_commits(log: Log) -> None:
+    with Consumer(log, group_id="g") as another:
+        another.assign([place(0)])
+        another.commit({place(0): 2})
+
+
+@pytest.mark.parametrize("change", [reset, delete, another_commits])
+def test_a_position_is_committed_again_after_others_have_changed_the_group(
+    log: Log, change: Callable[[Log], object]
+) -> None:
+    """It was taken for committed already, by this consumer's own memory."""
+    fill(log, 5)
+    with Consumer(log, group_id="g", auto_offset_reset="earliest") as alone, Log(log.path) as other:
+        alone.assign([place(0)])
+        assert len(alone.poll(1.0)) == 5
+        alone.commit()
+        change(other)
+        assert alone.committed(place(0)) != 5
+        alone.commit()
+        assert alone.committed(place(0)) == 5
 
 
 def test_auto_commit_takes_what_the_application_came_back_from(timed_log: Log, clock: ManualClock) -> None:

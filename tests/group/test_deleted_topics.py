@@ -57,6 +57,40 @@ def newest(log: Log) -> dict[tuple[str, TopicPartition], int | None]:
     return found
 
 
+def reads_another(consumer: Consumer) -> None:
+    if consumer.subscription():
+        consumer.subscribe("u")
+    else:
+        consumer.assign([U0])
+
+
+def unsubscribes(consumer: Consumer) -> None:
+    consumer.unsubscribe()
+
+
+def closes(consumer: Consumer) -> None:
+    consumer.close()
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("group", ["g", None])
+@pytest.mark.parametrize("does", [reads_another, unsubscribes, closes, Consumer.poll])
+def test_no_file_of_a_deleted_topic_stays_open(
+    log: Log, group: str | None, by_hand: bool, does: Callable[[Consumer], object]
+) -> None:
+    """A consumer that read something else before its next poll forgot it, and kept its files."""
+    with Consumer(log, group_id=group, auto_offset_reset="earliest") as consumer, Log(log.path) as other:
+        if by_hand:
+            consumer.assign([T0, U0])
+        else:
+            consumer.subscribe(["t", "u"])
+        assert {record.topic for _ in range(3) for record in consumer.poll(0)} == {"t", "u"}
+        other.delete_topic("t")
+        with suppress(TopicNotFound):
+            does(consumer)
+        assert "t" not in {name.topic for name in log.manager._partitions}
+
+
 def test_each_groups_commits_of_a_deleted_topic_become_tombstones(log: Log) -> None:
     commit(log, "g", T0, U0)
     commit(log, "h", T0)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 
-from pylog import Consumer, Producer, ProducerRecord, TopicPartition
+from pylog import Consumer, Log, OffsetAndMetadata, Producer, ProducerRecord, TopicPartition
 from pylog.group.admin import GroupAdmin
 from pylog.testing.machine import Image, Machine
 from pylog.testing.machine.images import pending_units
@@ -50,6 +51,67 @@ def test_a_commit_of_what_was_committed_without_waiting_is_durable() -> None:
     with without_power(world.machine).process().open_log(world.root) as log:
         assert log.manager.part(GroupAdmin).committed("g")[T0].offset == 3
         assert log.partition("t", 0).latest_offset == 3
+
+
+def reading(log: Log, *, by_hand: bool = False) -> Consumer:
+    """A consumer of group ``g`` that has read all."""
+    consumer = Consumer(log, group_id="g", auto_offset_reset="earliest")
+    if by_hand:
+        consumer.assign([T0])
+    else:
+        consumer.subscribe("t")
+    assert consumer.poll()
+    return consumer
+
+
+def metadata(_log: Log, consumer: Consumer) -> None:
+    consumer.commit({T0: OffsetAndMetadata(5, "first")})
+    consumer.commit({T0: OffsetAndMetadata(5, "second")})
+
+
+def back(log: Log, consumer: Consumer) -> None:
+    """To an offset that was durable, after another process has moved the group on."""
+    consumer.commit({T0: 5})
+    log.reset_offsets("g", "t", to=8)
+    consumer.commit({T0: OffsetAndMetadata(5, "second")})
+
+
+def back_after_a_transaction(log: Log, consumer: Consumer) -> None:
+    consumer.commit({T0: 5})
+    with Producer(log, transactional_id="id") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({T0: 8}, consumer.group_metadata())
+        producer.commit_transaction()
+    consumer.commit({T0: OffsetAndMetadata(5, "second")})
+
+
+def back_by_another(log: Log, consumer: Consumer) -> None:
+    """To an offset that another consumer has set it back to, without waiting for a disk."""
+    consumer.commit({T0: 5})
+    other = reading(log, by_hand=True)
+    other.commit({T0: 8})
+    other.commit_async({T0: OffsetAndMetadata(5, "second")})
+    consumer.seek(T0, 5)
+    consumer.commit()
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "commits"),
+    [(False, metadata), (True, back), (False, back_after_a_transaction), (True, back_by_another)],
+)
+def test_a_commit_of_an_offset_that_was_durable_once_is_durable(
+    by_hand: bool, commits: Callable[[Log, Consumer], object]
+) -> None:
+    """It was visible, and a power failure took it: the group continued at the commit before."""
+    world = World(Machine())
+    actor = world.actor()
+    actor.create("t")
+    actor.append("t", 10, acks="all")
+    commits(actor.log, reading(actor.log, by_hand=by_hand))
+    with without_power(world.machine).process().open_log(world.root) as log:
+        found = log.manager.part(GroupAdmin).committed("g")[T0]
+        assert (found.offset, found.metadata) == (5, "second")
 
 
 @pytest.mark.parametrize("by_hand", [False, True])

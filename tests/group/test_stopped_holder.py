@@ -14,6 +14,7 @@ import pytest
 
 from pylog import Consumer, Log, TopicPartition
 from pylog.checks import OFFSETS_TOPIC
+from pylog.consumer.commit_tracker import CommitTracker
 from pylog.errors import Closed, ConfigError, LogLocked
 from pylog.group.admin import GroupAdmin
 from pylog.group.liveness import TICK_S
@@ -22,7 +23,7 @@ from pylog.group.membership import MemberOptions, Membership
 from pylog.group.offset_records import partition_of_group
 from pylog.group.offsets import OffsetStore
 from pylog.group.state import without_members
-from pylog.storage import OsFileSystem
+from pylog.storage import FileLock, OsFileSystem
 from pylog.testing import ManualClock
 from tests.group.consumers import ROUNDS, fill, lock_of, member, membership_of, place, settle
 from tests.processes.sharing import forked, result_of
@@ -38,6 +39,11 @@ def log(tmpfs_dir: Path, clock: ManualClock) -> Iterator[Log]:
     with Log(tmpfs_dir / "log", clock=clock) as opened:
         opened.create_topic("t", partitions=4)
         yield opened
+
+
+def lock_of_group(log: Log) -> FileLock:
+    """As another process has it, not held yet."""
+    return log.manager.filesystem.lock(log.manager.part(GroupAdmin).directory("g").lock)
 
 
 def while_held(log: Log, work: Callable[[], object]) -> None:
@@ -166,6 +172,29 @@ def test_a_group_appears_while_another_process_holds_the_catalog_s_lock(log: Log
             assert len(other.poll()) == 4
             other.commit()
     assert sum(log.lag("new").values()) == 0
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_the_first_commit_of_a_log_does_not_wait_longer_for_the_catalog(
+    log: Log, clock: ManualClock, by_hand: bool
+) -> None:
+    """It creates the topic of commits: a poll, a commit and a close took half a minute each."""
+    fill(log, 1)
+    one = Consumer(log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=True)
+    if by_hand:
+        one.assign([place(0)])
+    else:
+        one.subscribe("t")
+    assert one.poll()
+    with closing(log.manager.filesystem.lock(log.manager.layout.catalog_lock)) as lock:
+        assert lock.try_acquire()
+        begun_s = clock.monotonic()
+        with pytest.raises(LogLocked):
+            one.commit(timeout=0.5)
+        clock.advance(5.0)
+        one.poll(0)
+        one.close(0.5)
+        assert clock.monotonic() - begun_s < 7
 
 
 def test_an_expelled_member_joins_again_later(log: Log, clock: ManualClock) -> None:
@@ -306,7 +335,6 @@ def test_a_member_that_is_gone_from_the_state_changes_nothing_of_it(log: Log) ->
         membership.id = "0" * 32
         before = read_group(log.manager.part(GroupAdmin).directory("g"))
         found = membership.reconcile(frozenset())
-        assert found is not None
         assert found.members.keys() == before.members.keys()
         membership.remember_starts({place(0): 5}, 0.1)
         membership.want(frozenset({"u"}), appeared=True)
@@ -318,18 +346,64 @@ def test_what_is_free_is_had_when_subscribe_returns_and_after_that_nobody_passes
 ) -> None:
     """Joining had the lock, and taking did not get it: the next poll took what was sent in between
     for old."""
+
+    def refused(*_: object) -> None:
+        raise LogLocked("another process is stopped")
+
     reconcile = Membership.reconcile
-    monkeypatch.setattr(Membership, "reconcile", lambda *_: None)
+    monkeypatch.setattr(Membership, "reconcile", refused)
     one = member(log, auto_offset_reset="latest")
     monkeypatch.setattr(Membership, "reconcile", reconcile)
     fill(log, 2)
     assert len(one.poll(0)) == 8
     log.create_topic("u")
-    monkeypatch.setattr(Membership, "reconcile", lambda *_: None)
+    monkeypatch.setattr(Membership, "reconcile", refused)
     one.subscribe(["t", "u"])
     monkeypatch.setattr(Membership, "reconcile", reconcile)
     fill(log, 2, "u")
     assert len(one.poll(0)) == 2
+    one.close()
+
+
+def test_a_subscription_that_cannot_be_followed_is_told(log: Log, clock: ManualClock) -> None:
+    """It returned without the free partitions of the new topic: what was sent then was skipped."""
+    log.create_topic("u")
+    one = member(log, auto_offset_reset="latest", default_api_timeout_ms=100)
+    holder, held, begun_s = lock_of_group(log), [], clock.monotonic()
+    with pytest.raises(LogLocked):
+        one.subscribe("u", on_revoked=lambda _: held or held.append(holder.try_acquire()))
+    holder.close()
+    assert held == [True]
+    assert clock.monotonic() - begun_s > 0.09
+    one.poll(0)
+    assert one.assignment() == {place(0, "u")}
+    fill(log, 2, "u")
+    assert len(one.poll(0)) == 2
+    one.close()
+
+
+def test_what_could_not_be_given_up_is_told_by_subscribe(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.create_topic("u")
+    fill(log, 1)
+    one = member(log, enable_auto_commit=True, default_api_timeout_ms=100)
+    assert len(one.poll(0)) == 4
+    holder, commit_read, begun_s = lock_of_group(log), CommitTracker.commit_read, clock.monotonic()
+
+    def commit_while_locked(*arguments: object) -> object:
+        holder.try_acquire()
+        return commit_read(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitTracker, "commit_read", commit_while_locked)
+        with pytest.raises(LogLocked):
+            one.subscribe("u")
+    holder.close()
+    assert clock.monotonic() - begun_s > 0.09
+    one.poll(0)
+    assert one.assignment() == {place(0, "u")}
+    assert sum(log.lag("g").values()) == 0
     one.close()
 
 

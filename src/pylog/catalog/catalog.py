@@ -48,7 +48,6 @@ from pylog.segment.naming import LOCK
 from pylog.storage import FileSystem, sync_name, while_holding
 
 T = TypeVar("T")
-
 logger = logging.getLogger("pylog.catalog")
 
 Prepare = Callable[[str, str], None]
@@ -134,6 +133,7 @@ class Catalog:
         forget: Forget,
         *,
         internal: bool = False,
+        timeout_s: float = 30.0,
     ) -> TopicDescription:
         """``internal``: one of Kafka's own. Durable on return. ``TopicExists``,
         ``InvalidTopicName``, ``ConfigError``."""
@@ -148,7 +148,7 @@ class Catalog:
             )  # fmt: skip
         if not internal and not self._filesystem.exists(self._layout.topic(name)):  # else it is TopicExists
             check_no_internal_name(name)
-        return self.locked(partial(self._create, name, partitions, config, prepare, retire, forget))
+        return self.locked(partial(self._create, name, partitions, config, prepare, retire, forget), timeout_s)
 
     def _create(
         self, name: str, partitions: int, config: TopicConfig, prepare: Prepare, retire: Retire, forget: Forget

@@ -16,8 +16,8 @@ from pylog.checks import require_callable
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.offset_lookup import OffsetLookup
 from pylog.consumer.subscription import Subscription, Topic, change_of, name_of
-from pylog.errors import ConfigError, TopicNotFound
-from pylog.interrupts import own
+from pylog.errors import ConfigError, PylogError, TopicNotFound
+from pylog.interrupts import own, suppress
 from pylog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class Assignment:
         """Follow this subscription instead. Partitions that were read before keep their
         positions."""
         self._refuse_by_hand()
+        self._close_gone()
         while True:
             version = self._log.catalog_version()
             try:
@@ -113,6 +114,7 @@ class Assignment:
             return
         if self.requested.subscription is not None:
             raise ConfigError(f"assign() after subscribe(): {_MIXED}")
+        self._close_gone()
         version = self._log.catalog_version()
         topics = [self._describe(name) for name in sorted({partition.topic for partition in partitions})]
         numbers = {topic.name: topic.numbers for topic in topics}
@@ -128,6 +130,7 @@ class Assignment:
 
     def clear(self) -> None:
         """Read nothing."""
+        self._close_gone()
         self._apply(list(self._fetcher.assigned), {}, [])
         self.requested.subscription, self.requested.by_hand = None, False
 
@@ -163,12 +166,14 @@ class Assignment:
     # A changed catalog
 
     def _close_gone(self) -> None:
-        """Close the files of topics that are read here, and that were deleted or created again."""
+        """Close the files of topics that were deleted or created again. To be called while they are
+        still assigned."""
         ids = {partition.topic: assigned.topic_id for partition, assigned in self._fetcher.assigned.items()}
-        found = self._log.existing_topics(ids)
-        for name, topic_id in ids.items():
-            if name not in found or found[name].id != topic_id:
-                self._log.close_gone(name)
+        with suppress(PylogError):  # the log was closed or removed: the call that needs it says so
+            found = self._log.existing_topics(ids)
+            for name, topic_id in ids.items():
+                if name not in found or found[name].id != topic_id:
+                    self._log.close_gone(name)
 
     def _refresh_subscription(self, subscription: Subscription) -> None:
         topics = self._existing(subscription.wanted(self._log.topics()))

@@ -30,7 +30,6 @@ from pylog.errors import (
     TopicNotFound,
 )
 from pylog.group.admin import GroupAdmin
-from pylog.group.lock import GroupGrant
 from pylog.group.membership import Membership
 from pylog.group.offset_records import Committed
 from pylog.group.offsets import Appended
@@ -240,8 +239,8 @@ class CommitTracker:
     ) -> None:
         """Visible to all on return, and on disk if ``durable``. Raises like ``Consumer.commit``.
 
-        ``named``: the application named the offsets. Otherwise they are positions: for those
-        already committed only the membership is checked, and those of deleted topics are skipped;
+        ``named``: the application named the offsets. Otherwise they are positions: for those that
+        the group has only the membership is checked, and those of deleted topics are skipped;
         ``CommitFailed`` if the topic was renamed or repartitioned instead.
         ``timeout_s``: how long to wait for other processes; None: ``default_api_timeout_ms``.
         """
@@ -250,16 +249,18 @@ class CommitTracker:
         left_s = self.countdown(timeout_s)
         names = {OFFSETS_TOPIC, *map(attrgetter("topic"), offsets)}
         topics = self._log.existing_topics(names)
-        offsets = dict(offsets)
+        offsets, is_member = dict(offsets), self._is_subscribed()
+        if not is_member:
+            self._forget_changed(offsets, topics)
         news, is_unsafe = self._prepare(offsets, topics, durable, named, left_s)
         if not offsets and not news:
             return
         store = self._groups.offsets
         if news and OFFSETS_TOPIC not in topics:
-            store.create_topic()
+            store.create_topic(left_s())
         gone = news.keys() - offsets.keys()
-        if self._is_subscribed():
-            append = partial(self._append, news, gone, left_s)
+        if is_member:
+            append = partial(store.append, self._group_id, news, left_s=left_s, missing=gone)
             appended = self._membership.commit(offsets, append, left_s())
         else:
             appended = self._commit_alone(news, left_s)
@@ -276,22 +277,13 @@ class CommitTracker:
         if appended is not None:
             store.maintain_if_due(appended.partition, left_s)
 
-    def _append(
-        self,
-        news: Mapping[TopicPartition, Committed],
-        gone: Collection[TopicPartition],
-        left_s: Callable[[], float],
-        grant: GroupGrant,
-    ) -> Appended | None:
-        """``CommitFailed`` if one of the topics that were ``gone`` is back: another member may have
-        read it under another name, and owned it."""
-        for topic, number in sorted(self.still_there(gone)) if gone else ():
-            raise CommitFailed(
-                f"{topic}-{number} was missing when this commit of group {self._group_id!r} began, and its records may have been "
-                "read under another name: poll again",
-                group=self._group_id, topic=topic, partition=number,
-            )  # fmt: skip
-        return self._groups.offsets.append(self._group_id, news, grant, left_s)
+    def _forget_changed(self, offsets: Collection[TopicPartition], topics: Collection[str]) -> None:
+        """Without members, others may have committed since, and not durably, or reset the group."""
+        self._durable.clear()
+        now = self._groups.committed(self._group_id)
+        for name in offsets:
+            if name.topic in topics and (name not in now or now[name].offset != self._committed.get(name)):
+                self._committed.pop(name, None)
 
     def _prepare(
         self,
@@ -308,7 +300,7 @@ class CommitTracker:
         is_unsafe = False
         for name, at in tuple(offsets.items()):
             is_new = named or self.others_commit or self._committed.get(name) != at.offset
-            to_sync = durable and self._durable.get(name) != at.offset
+            to_sync = durable and (is_new or self._durable.get(name) != at.offset)
             topic, assigned = topics.get(name.topic), self._fetcher.assigned.get(name)
             epoch, topic_id = -1, "" if assigned is None else str(assigned.topic_id)
             if not named and topic is None:

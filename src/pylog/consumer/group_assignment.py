@@ -170,15 +170,20 @@ class GroupAssignment(Assignment):
             self._followed = group
             return
         try:
-            self._give_up([partition for partition in assigned if partition not in me.target], SHORT_S)
+            self._give_up([partition for partition in assigned if partition not in me.target], timeout_s)
         except own(LogLocked):
             self._must_retry = True  # keep reading: without the lock, the members that wait could not be notified
+            if timeout_s > SHORT_S:
+                raise
             return
         others = [member.owned for id_, member in group.members.items() if id_ != me.id]
         if (released := me.owned.keys() - me.target) or (me.target - me.owned.keys()).difference(*others):
-            after = self.membership.reconcile(released)
-            if after is None:
+            try:
+                after = self.membership.reconcile(released, timeout_s)
+            except own(LogLocked):
                 self._must_retry = True
+                if timeout_s > SHORT_S:
+                    raise
                 return
             if self.membership.id not in after.members:
                 return
@@ -312,6 +317,7 @@ class GroupAssignment(Assignment):
 
     def _lose(self, partitions: list[TopicPartition]) -> None:
         """Drop partitions that others already have."""
+        self._close_gone()
         self._drop(partitions)
         self._call(self.listeners.on_lost or self.listeners.on_revoked, partitions)
 

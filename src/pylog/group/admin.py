@@ -195,7 +195,7 @@ class GroupAdmin:
         durable. Raises as ``OffsetStore.append``."""
         self._manager.require_writable()
         if OFFSETS_TOPIC not in self._manager.existing_topics([OFFSETS_TOPIC]):
-            self.offsets.create_topic()
+            self.offsets.create_topic(left_s())
 
         def append(grant: GroupGrant) -> Appended | None:
             self.require_empty(grant)

@@ -172,15 +172,12 @@ class Membership:
         me = self._files.state.read().members.get(self.id)
         return set() if me is None else {name for name, since in me.owned.items() if since <= self.generation}
 
-    def reconcile(self, released: Collection[TopicPartition]) -> Group | None:
-        """Give up these partitions, take this member's free ones. None if the lock is not free now.
+    def reconcile(self, released: Collection[TopicPartition], timeout_s: float = SHORT_S) -> Group:
+        """Give up these partitions, take this member's free ones. ``LogLocked``.
 
         What the result lists as ``owned`` stays this member's until it gives it up or is expelled.
         """
-        try:
-            return self._files.holding(lambda grant: self._reconcile(grant, released), SHORT_S)
-        except own(LogLocked):
-            return None
+        return self._files.holding(lambda grant: self._reconcile(grant, released), timeout_s, self._beat)
 
     def _reconcile(self, grant: GroupGrant, released: Collection[TopicPartition]) -> Group:
         group = grant.state.read()

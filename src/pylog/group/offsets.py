@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading  # consumers of several threads share the cache
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -129,11 +129,8 @@ class OffsetStore:
         return {group for group in self.groups() if any(name.topic == topic for name in self.committed(group))}
 
     def settled_in(self, topic: str) -> dict[str, Offsets]:
-        """What each group has committed in a topic of this name, apart from offsets in transactions
-        without a marker.
-
-        A group that has only such offsets there is in it, with none. Takes no process's lock.
-        """
+        """What each group has committed in a topic of this name, without offsets in transactions
+        that have no marker; {} for a group with such offsets alone. Takes no process's lock."""
         found: dict[str, Offsets] = {}
         for partition in self._all():
             with self._lock:
@@ -228,8 +225,7 @@ class OffsetStore:
             partition.known_offset = checkpoint.next_offset
 
     def _start_again(self, partition: OffsetsPartition) -> None:
-        """Read all of the log. What is deleted meanwhile keeps its tombstone for
-        ``delete_retention_ms``."""
+        """Read it all. What is deleted meanwhile has its tombstone for ``delete_retention_ms``."""
         partition.groups, partition.pending = {}, PendingOffsets()
         partition.next_offset = partition.log.earliest_offset
         partition.known_offset = partition.log.latest_offset
@@ -237,10 +233,12 @@ class OffsetStore:
 
     # Writing
 
-    def create_topic(self) -> None:
+    def create_topic(self, timeout_s: float = LOCK_TIMEOUT_S) -> None:
         """Create the topic if it is missing, before the group's lock is taken: a deleter of a topic
         holds the catalog's lock, which creation needs, while it waits for groups' locks."""
-        self._manager.create_topic(OFFSETS_TOPIC, 1, OWN_TOPICS_OPTIONS, if_not_exists=True, internal=True)
+        self._manager.create_topic(
+            OFFSETS_TOPIC, 1, OWN_TOPICS_OPTIONS, if_not_exists=True, internal=True, timeout_s=timeout_s
+        )
 
     def append(
         self,
@@ -248,16 +246,17 @@ class OffsetStore:
         offsets: Mapping[TopicPartition, Committed | None],
         grant: GroupGrant | None,
         left_s: Callable[[], float] = lambda: LOCK_TIMEOUT_S,
+        missing: Collection[TopicPartition] = (),
     ) -> Appended | None:
         """Commit these offsets, None to remove one: all or none. Visible on return, not durable.
 
         Commits in a deleted topic are left out, since its deleter has appended tombstones, or waits
         for the group's lock to do so; None if nothing is left. The caller has checked that the
-        commit is allowed. ``grant`` is None for a group that only Kafka can have. ``CommitFailed``
-        if a topic was renamed or repartitioned, ``LogLocked`` after ``left_s()`` seconds; else
-        raises as ``PartitionLog.append_batch``.
+        commit is allowed. ``grant`` is None for a group that only Kafka can have. ``missing`` and
+        ``CommitFailed``: see ``encoded``. ``LogLocked`` after ``left_s()`` seconds; else raises as
+        ``PartitionLog.append_batch``.
         """
-        encoded = self.encoded(group, offsets)
+        encoded = self.encoded(group, offsets, missing)
         if encoded is None:
             return None
         partition, batch, least_ms, _ = encoded
@@ -273,9 +272,11 @@ class OffsetStore:
         partition.end_offset = result.last_offset + 1
         return Appended(partition, partition.end_offset)
 
-    def encoded(self, group: str, offsets: Mapping[TopicPartition, Committed | None]) -> EncodedOffsets | None:
+    def encoded(
+        self, group: str, offsets: Mapping[TopicPartition, Committed | None], missing: Collection[TopicPartition] = ()
+    ) -> EncodedOffsets | None:
         """The batch to append for a commit, without deleted topics; None if it is empty.
-        ``CommitFailed`` if a topic was renamed or repartitioned."""
+        ``CommitFailed`` if a topic got another name or id, or had one while ``missing``."""
         if not offsets:
             return None
         topics = self._manager.existing_topics({OFFSETS_TOPIC, *map(attrgetter("topic"), offsets)})
@@ -284,7 +285,7 @@ class OffsetStore:
             topic = topics.get(name.topic)
             if committed is None:
                 records.append(ProducerRecord(None, encode_key(group, name)))
-            elif topic is not None and committed.topic_id in ("", topic.id):
+            elif topic is not None and committed.topic_id in ("", topic.id) and name not in missing:
                 records.append(ProducerRecord(encode_value(committed), encode_key(group, name)))
             else:
                 gone[name] = committed.topic_id
@@ -295,7 +296,7 @@ class OffsetStore:
         topic = topics.get(OFFSETS_TOPIC)
         if topic is None:
             self.create_topic()
-            return self.encoded(group, offsets)
+            return self.encoded(group, offsets, missing)
         partition = self._partition(partition_of_group(group, topic.partitions), topic)
         batch, least_ms = encoded_batch(records, topic.config.max_message_bytes, self._manager.clock.now_ms())
         return EncodedOffsets(partition, batch, least_ms, len(records))
@@ -367,8 +368,7 @@ class OffsetStore:
             self._catch_up(partition)
             entries, read_offset = partition.entries(), partition.next_offset
             pending_offset = partition.pending.first_offset
-        # A checkpoint contains decided offsets only: its readers read the pending ones again, and
-        # what is after them.
+        # Decided offsets only: its readers read the pending ones again, and what is after them.
         next_offset = read_offset if pending_offset is None else min(read_offset, pending_offset)
         path = self._layout.offsets_checkpoint(partition.log.number)
         checkpoint = Checkpoint(partition.log.topic_id, next_offset, entries)

@@ -37,14 +37,14 @@ def require_owned(name: str, group: Group, member: Member, partitions: Mapping[T
 
 def require_unchanged(manager: ChangingLog, name: str, gone: Mapping[TopicPartition, str]) -> None:
     """``gone`` has partitions whose topic is not there any more, each with the topic's id.
-    ``CommitFailed`` if a topic continues under another name or with other partitions: the group
-    of this name reads these records again. Nothing if they were deleted."""
+    ``CommitFailed`` if a topic continues under any name: others may have read these records as
+    its owners, or the group of this name reads them again. Nothing if they were deleted."""
     ids = changed(manager, set(gone.values())) if gone else ()
     for partition, topic_id in gone.items():
         if topic_id in ids:
             raise CommitFailed(
-                f"topic {partition.topic!r} has got another name or other partitions, so none of these offsets was committed: "
-                "poll again, or assign other partitions (if they are in a transaction, abort it first); group "
+                f"topic {partition.topic!r} got another name or other partitions meanwhile, so none of these offsets was "
+                "committed: poll again, or assign other partitions (if they are in a transaction, abort it first); group "
                 f"{name!r} reads these records again",
                 group=name, topic=partition.topic, partition=partition.partition,
             )  # fmt: skip

@@ -126,18 +126,17 @@ class LogManager:
         *,
         if_not_exists: bool = False,
         internal: bool = False,
+        timeout_s: float = _LOCK_TIMEOUT_S,
     ) -> TopicDescription:
         """See ``Log.create_topic``. ``internal``: one of Kafka's own; users can't create it."""
-        catalog = self.writable_catalog()
-        create = partial(
-            catalog.create, name, partitions, config, self._prepare, self._retire, self._forget, internal=internal
-        )
+        catalog, work = self.writable_catalog(), (self._prepare, self._retire, self._forget)
+        create = partial(catalog.create, name, partitions, config, *work, internal=internal, timeout_s=timeout_s)
         while True:
             try:
                 with suppress(TopicChanged):
                     return create()
                 # The process that changed a topic has died: a living one has the catalog's lock.
-                catalog.locked(changes_of(self, _LOCK_TIMEOUT_S).finish)
+                catalog.locked(changes_of(self, timeout_s).finish, timeout_s)
                 return create()
             except own(TopicExists) as error:
                 if not if_not_exists or error.existing != name:

@@ -32,8 +32,8 @@ MUTANTS = (
     Mutant(
         "a commit has its time for each lock",
         "consumer/commit_tracker.py",
-        "return self._groups.offsets.append(self._group_id, news, grant, left_s)\n",
-        "return self._groups.offsets.append(self._group_id, news, grant)\n",
+        "partial(store.append, self._group_id, news, left_s=left_s, missing=gone)\n",
+        "partial(store.append, self._group_id, news, missing=gone)\n",
         "a commit with a time of a quarter of a second takes half a minute",
         ("tests/group/test_stopped_holder.py",),
     ),
