@@ -11,6 +11,7 @@ import pytest
 from pylog import Consumer, Log, OffsetAndMetadata, TopicPartition
 from pylog.catalog import Catalog
 from pylog.errors import CommitFailed, ConfigError, TopicNotFound
+from pylog.group.offsets import OffsetStore
 from pylog.testing import ManualClock
 from tests.group.consumers import fill, member, place, settle
 
@@ -146,6 +147,53 @@ def test_a_position_is_committed_again_after_others_have_changed_the_group(
         assert alone.committed(place(0)) != 5
         alone.commit()
         assert alone.committed(place(0)) == 5
+
+
+@pytest.mark.parametrize("change", [reset, delete, another_commits])
+def test_an_automatic_commit_of_an_idle_consumer_takes_nothing_back(
+    timed_log: Log, clock: ManualClock, change: Callable[[Log], object]
+) -> None:
+    """Two idle consumers would set the group from one position to the other, for ever."""
+    timed_log.create_topic("t")
+    fill(timed_log, 5)
+    with Consumer(timed_log, group_id="g", auto_offset_reset="earliest", enable_auto_commit=True) as idle:
+        idle.assign([place(0)])
+        assert len(idle.poll(0)) == 5
+        idle.commit()
+        change(timed_log)
+        changed = idle.committed(place(0))
+        assert changed != 5
+        for _ in range(3):
+            clock.advance(10.0)
+            idle.poll(0)
+    with Consumer(timed_log, group_id="g") as reader:
+        assert reader.committed(place(0)) == changed
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_commit_that_was_interrupted_is_no_memory(log: Log, by_hand: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler raised after the append; the next commit, back at the offset before it, was
+    taken for committed already."""
+    append = OffsetStore.append
+
+    def interrupted(*arguments: Any, **named: Any) -> None:
+        append(*arguments, **named)
+        raise KeyboardInterrupt
+
+    fill(log, 5)
+    with Consumer(log, group_id="g", auto_offset_reset="earliest") as consumer:
+        if by_hand:
+            consumer.assign([place(0)])
+        else:
+            consumer.subscribe("t")
+        consumer.commit({place(0): 2})
+        with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+            patch.setattr(OffsetStore, "append", interrupted)
+            consumer.commit({place(0): 5})
+        assert consumer.committed(place(0)) == 5
+        consumer.seek(place(0), 2)
+        consumer.commit()
+        assert consumer.committed(place(0)) == 2
 
 
 def test_auto_commit_takes_what_the_application_came_back_from(timed_log: Log, clock: ManualClock) -> None:

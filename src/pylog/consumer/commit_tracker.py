@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pylog.consumer")
 
 _LONGEST_S = 1e9  # infinity, also when counted in milliseconds
+_FIRST_S = 5.0  # how long a poll waits for others that create topics, for the first commit of a log
 _DUE_S = 0.2  # how long an auto-commit in a poll waits, every ``auto_commit_interval_ms``
 
 
@@ -150,7 +151,7 @@ class CommitTracker:
             while True:
                 named = {name: OffsetAndMetadata(offsets[name]) for name in there}
                 try:
-                    self.commit(named, durable=True, named=False, timeout_s=left_s())
+                    self.commit(named, durable=True, named=False, timeout_s=left_s(), automatic=True)
                     return failure, {name: offset for name, offset in offsets.items() if name not in there}
                 except own(CommitFailed) as error:
                     failure = error
@@ -223,6 +224,8 @@ class CommitTracker:
         held = {name for name in starts if name in committed or name not in undecided}
         fresh = {name: OffsetAndMetadata(starts[name]) for name in held if name not in committed}
         processed = self._processed.copy()
+        if fresh and store.partition_of(self._group_id) is None:
+            store.create_topic(max(left_s(), _FIRST_S))
         self.commit(fresh, durable=True, named=False, timeout_s=left_s())
         self._processed = processed  # a partition may be read for long before it is held
         if held and (commits := store.all_commits(self._group_id)) is not None:
@@ -236,6 +239,7 @@ class CommitTracker:
         durable: bool,
         named: bool,
         timeout_s: float | None = None,
+        automatic: bool = False,
     ) -> None:
         """Visible to all on return, and on disk if ``durable``. Raises like ``Consumer.commit``.
 
@@ -243,6 +247,8 @@ class CommitTracker:
         the group has only the membership is checked, and those of deleted topics are skipped;
         ``CommitFailed`` if the topic was renamed or repartitioned instead.
         ``timeout_s``: how long to wait for other processes; None: ``default_api_timeout_ms``.
+        ``automatic``: not asked for, so an idle consumer takes back nothing that others have done
+        to a group without members.
         """
         if not offsets:
             return
@@ -250,7 +256,7 @@ class CommitTracker:
         names = {OFFSETS_TOPIC, *map(attrgetter("topic"), offsets)}
         topics = self._log.existing_topics(names)
         offsets, is_member = dict(offsets), self._is_subscribed()
-        if not is_member:
+        if not is_member and not automatic:
             self._forget_changed(offsets, topics)
         news, is_unsafe = self._prepare(offsets, topics, durable, named, left_s)
         if not offsets and not news:
@@ -266,7 +272,6 @@ class CommitTracker:
             appended = self._commit_alone(news, left_s)
         for name, at in offsets.items():
             self._committed[name] = at.offset
-            self._durable.pop(name, None)
             if name in self._processed:
                 self._processed[name] = at.offset
         if is_unsafe and (commits := appended or store.all_commits(self._group_id)) is not None:
@@ -320,6 +325,8 @@ class CommitTracker:
                 is_unsafe = is_unsafe or to_sync
             if is_new:
                 news[name] = Committed(at.offset, epoch, at.metadata, self._log.clock.now_ms(), topic_id)
+                self._committed.pop(name, None)  # a signal handler may raise after the append
+                self._durable.pop(name, None)
         return news, is_unsafe
 
     def still_there(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:

@@ -91,7 +91,7 @@ class GroupAssignment(Assignment):
         if not self.membership.id:
             self._drop(list(self._fetcher.assigned))  # of a forked child's parent
             self.membership.join(self._wanted(), left_s())
-        self._follow_and_hold(max(left_s(), SHORT_S))
+        self._follow_and_hold(max(left_s(), 2 * SHORT_S))  # longer than a poll, which would not raise
 
     def refresh(self) -> None:
         """Show that this member is alive, and follow the group's decisions."""
