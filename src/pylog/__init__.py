@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# The module of each name, imported at first use: a process that only reads loads no writing part.
+# The module of each name, imported at first use: Consumer, unlike Log, loads no writing part.
 _HOMES = {
     "AppendResult": "model",
     "Consumer": "consumer",

@@ -187,6 +187,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
 
         After ``writable=False``, no process appends records, and all are on the disk;
         ``DeliveryTimeout`` if a writer is stopped for 30 s: it is not certain yet, call again.
+        ``OutcomeUnknown`` if a sync is refused: not all records may be on the disk, call again.
         ``ConfigError`` also for another ``partitioner`` of a topic with several partitions.
         ``TopicNotFound``, ``ReadOnlyLog``.
         """
@@ -310,8 +311,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         limited to the log's range. ``dry_run=True`` commits nothing. Returns the old and new
         offsets. ``GroupNotEmpty``, ``ConfigError``; without partitions ``GroupNotFound``.
         ``TopicNotFound``, ``InvalidPartition``, ``ReadOnlyLog``; ``CommitFailed`` if a topic is
-        renamed or repartitioned meanwhile: call again; with ``to_time_ms`` ``CorruptSegment``,
-        ``MissingCodec``.
+        renamed or repartitioned meanwhile, ``OutcomeUnknown`` if a sync is refused: call again.
+        With ``to_time_ms`` ``CorruptSegment``, ``MissingCodec``.
         """
         return _groups(self.manager).reset(
             group, partitions, to=to, to_time_ms=to_time_ms, shift_by=shift_by, offsets=offsets, dry_run=dry_run

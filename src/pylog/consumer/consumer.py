@@ -500,7 +500,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         its topic was renamed or repartitioned: poll again. Of deleted topics nothing is committed.
         ``LogLocked``: another process, perhaps a stopped one, held a lock for ``timeout`` seconds
         (default: ``default_api_timeout_ms``). In both cases nothing was committed; after
-        ``LogLocked``, try again. Also raises ``StorageFull`` and ``StorageError``,
+        ``LogLocked``, try again. ``OutcomeUnknown``: a sync was refused, perhaps after the commit
+        became visible; call again. Also raises ``StorageFull`` and ``StorageError``,
         ``InstanceFenced``; ``TopicNotFound`` and ``InvalidPartition`` of ``offsets``.
         """
         require_timeout(timeout)

@@ -1,7 +1,8 @@
 """The right to change a partition's files: what holding its lock yields.
 
-Only a grant publishes, and only a grant opens a segment for appending. Everything that changes a
-partition takes one as a parameter, so that none of it can be called without the lock.
+Only a grant publishes, and only a grant opens a segment to append to it. Everything that changes a
+partition's records takes one as a parameter, so that none of it can be called without the lock. A
+sync needs none; compaction writes files of other names under the cleaner's lock.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ class Delivery(OfOneProcess, Receipt, metaclass=AbsentNames):
         After acks="all" the record is durable. Raises NotAppended (or a subclass) or OutcomeUnknown
         if the send failed. Raises TimeoutError if it is undecided after ``timeout`` seconds; the
         record is then still under way. Without a timeout, ``delivery_timeout_ms`` bounds the wait.
+        In a forked child ``ForkedHandle``: the parent sends the record.
         """
         if unknown:
             refuse_keywords("Delivery.result", unknown)
