@@ -22,6 +22,7 @@ import pylog
 from pylog import Log, errors
 from pylog.codec.format import CODEC_NAMES
 from pylog.group.assignor import ASSIGNORS
+from pylog.outbox import Outbox
 from pylog.producer.partitioner import KEY_HASHES, NAMED_PARTITIONERS
 from tests.conftest import jar_problem, java_problem
 from tests.findings import expect_none
@@ -265,6 +266,7 @@ KINDS = {
 OF_ANY_CALL = {"ConfigError", "Closed", "StorageError", "LogNotFound", "InvalidTopicName", "FormatVersionError"}
 FACES = (
     pylog.Log, pylog.Producer, pylog.Consumer, pylog.Partition, pylog.Delivery, pylog.Table, pylog.WritableTable,
+    Outbox,
 )  # fmt: skip
 
 
@@ -367,6 +369,9 @@ VALUES: dict[tuple[str, str], Iterable[str]] = {
     ("Consumer options", "auto_offset_reset"): ("latest", "earliest", "none", "by_duration:PT1H"),
     ("Consumer options", "isolation_level"): ("read_uncommitted", "read_committed"),
     ("Consumer options", "visibility"): ("written", "durable"),
+    ("Table options", "store"): ("memory", "rocksdict"),
+    ("Table options", "values"): ("stored", "positions"),
+    ("Table options", "isolation_level"): ("read_uncommitted", "read_committed"),
 }
 
 
