@@ -150,7 +150,7 @@ def test_the_call_waits_for_an_append_under_way(tmp_log_dir: Path) -> None:
 def test_a_stopped_writer_makes_the_call_fail_and_a_repeat_finishes_it(
     tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pylog.manager.manager._LOCK_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("pylog.manager.manager.LOCK_TIMEOUT_S", 0.01)
     with Log(tmp_log_dir) as log:
         log.create_topic("t")
         log.partition("t", 0).append([RECORD])

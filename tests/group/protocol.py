@@ -218,7 +218,7 @@ class Peer:
         self._give_up(self.positions.keys() - me.target)
         others = [member.owned for id_, member in group.members.items() if id_ != me.id]
         if me.owned.keys() - me.target or (me.target - me.owned.keys()).difference(*others):
-            after = membership.reconcile(me.owned.keys() - me.target)
+            after = membership.reconcile(me.owned.keys() - me.target, 1.0)
             if after.generation != group.generation:
                 self._follow()
                 return

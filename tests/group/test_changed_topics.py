@@ -390,7 +390,7 @@ def test_what_a_member_has_not_given_up_yet_is_its_own_in_each_generation(log: L
     group = read_group(directory)
     assert TopicPartition("src", 0) in group.members[late.id].owned
     assert group.topics.keys() >= {"src", "tmp"}
-    late.reconcile(frozenset({TopicPartition("src", 0)}))
+    late.reconcile(frozenset({TopicPartition("src", 0)}), 1.0)
     generation = read_group(directory).generation
     late.want(frozenset({"tmp"}), appeared=True)
     assert read_group(directory).generation == generation, "no member reads src any more: nothing is divided again"

@@ -212,7 +212,7 @@ def test_a_checkpoint_that_another_process_writes_is_left_to_it(log: Log, monkey
     newest = path.read_bytes()
     partition = store.partition_of("g")
     assert partition is not None
-    store._write(str(path), Checkpoint(partition.log.topic_id, 1, []))
+    write_checkpoint(FS, str(path), Checkpoint(partition.log.topic_id, 1, []))
     assert path.read_bytes() == newest
 
 
@@ -488,7 +488,7 @@ def test_nothing_new_is_published_of_what_is_as_it_should_be(log: Log) -> None:
     consumer = member(log)
     membership = membership_of(consumer)
     before = membership._files.state.raw()
-    membership.reconcile(frozenset())
+    membership.reconcile(frozenset(), 1.0)
     assert membership._files.state.raw() == before
     assert membership._heartbeats is not None
     membership._heartbeats.close()

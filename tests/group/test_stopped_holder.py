@@ -358,7 +358,7 @@ def test_a_member_that_is_gone_from_the_state_changes_nothing_of_it(log: Log) ->
         membership = membership_of(one)
         membership.id = "0" * 32
         before = read_group(log.manager.part(GroupAdmin).directory("g"))
-        found = membership.reconcile(frozenset())
+        found = membership.reconcile(frozenset(), 1.0)
         assert found.members.keys() == before.members.keys()
         membership.remember_starts({place(0): 5}, 0.1)
         membership.want(frozenset({"u"}), appeared=True)

@@ -45,7 +45,7 @@ from pylog.errors import (
 )
 from pylog.interrupts import own
 from pylog.segment.naming import LOCK
-from pylog.storage import FileSystem, sync_name, while_holding
+from pylog.storage import LOCK_TIMEOUT_S, FileSystem, sync_name, while_holding
 
 T = TypeVar("T")
 logger = logging.getLogger("pylog.catalog")
@@ -133,10 +133,10 @@ class Catalog:
         forget: Forget,
         *,
         internal: bool = False,
-        timeout_s: float = 30.0,
+        timeout_s: float,
     ) -> TopicDescription:
-        """``internal``: one of Kafka's own. Durable on return. ``TopicExists``,
-        ``InvalidTopicName``, ``ConfigError``."""
+        """``internal``: one of Kafka's own. Durable on return. ``TopicExists``, ``ConfigError``,
+        ``InvalidTopicName``; ``LogLocked`` after ``timeout_s``."""
         check_new_topic_name(name)
         check_partition_count(partitions)
         config = self._defaults.with_changes(changes)
@@ -379,7 +379,7 @@ class Catalog:
                 return
             self._clock.sleep(0.001)
 
-    def locked(self, work: Callable[[], T], timeout_s: float = 30.0, *, nested: bool = False) -> T:
+    def locked(self, work: Callable[[], T], timeout_s: float = LOCK_TIMEOUT_S, *, nested: bool = False) -> T:
         """Return ``work()``, called with the catalog's lock. ``LogLocked``, ``LogNotFound``.
         ``nested``: this thread may hold it, to delete or change a topic."""
         if nested and self._holder == (self._filesystem.process_id(), get_ident()):

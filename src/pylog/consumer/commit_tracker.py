@@ -224,7 +224,7 @@ class CommitTracker:
         held = {name for name in starts if name in committed or name not in undecided}
         fresh = {name: OffsetAndMetadata(starts[name]) for name in held if name not in committed}
         processed = self._processed.copy()
-        if fresh and store.partition_of(self._group_id) is None:
+        if fresh:
             store.create_topic(max(left_s(), _FIRST_S))
         self.commit(fresh, durable=True, named=False, timeout_s=left_s())
         self._processed = processed  # a partition may be read for long before it is held

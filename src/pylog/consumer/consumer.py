@@ -147,7 +147,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
     - ``client_id``: a name to distinguish members.
     - ``default_api_timeout_ms``: how long ``subscribe``, ``unsubscribe``, ``commit`` and ``close``
       wait for another process, which may be stopped while it holds a lock. A member's poll waits
-      for a fraction of a second.
+      for a fraction of a second; before the first commit of a log, in topics with
+      ``retention="consumed"``, for up to 5 s.
 
     Only one thread at a time may use a consumer: a call during another one raises ``WrongThread``.
     Only ``wakeup`` may be called from anywhere. A process that dies leaves its group at once,

@@ -23,7 +23,7 @@ from pylog.errors import (
 from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
 from pylog.group.directory import GroupDirectory, check_group
 from pylog.group.liveness import dead_members
-from pylog.group.lock import LOCK_TIMEOUT_S, GroupGrant, GroupLock, read_group
+from pylog.group.lock import GroupGrant, GroupLock, read_group
 from pylog.group.offset_records import Committed
 from pylog.group.offsets import Appended, OffsetStore
 from pylog.group.offsets_partition import Offsets
@@ -32,7 +32,7 @@ from pylog.group.truncation import make_records_durable, next_offset
 from pylog.interrupts import own, suppress
 from pylog.manager.changes import complete_changes
 from pylog.model import OffsetAndMetadata, TopicPartition
-from pylog.storage import SLEEP_MAX_S
+from pylog.storage import LOCK_TIMEOUT_S, SLEEP_MAX_S
 
 if TYPE_CHECKING:
     from pylog.manager.manager import LogManager
@@ -194,8 +194,7 @@ class GroupAdmin:
         """Commit for a group without members, else ``GroupNotEmpty``. Visible on return, not yet
         durable. Raises as ``OffsetStore.append``."""
         self._manager.require_writable()
-        if OFFSETS_TOPIC not in self._manager.existing_topics([OFFSETS_TOPIC]):
-            self.offsets.create_topic(left_s())
+        self.offsets.create_topic(left_s())
 
         def append(grant: GroupGrant) -> Appended | None:
             self.require_empty(grant)

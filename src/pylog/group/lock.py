@@ -10,11 +10,10 @@ from pylog.group.directory import GroupDirectory
 from pylog.group.state import Group
 from pylog.group.state_file import StateFile
 from pylog.interrupts import own, suppress
-from pylog.storage import FileLock, acquire, after_fork_in_child
+from pylog.storage import LOCK_TIMEOUT_S, FileLock, acquire, after_fork_in_child
 
 T = TypeVar("T")
 
-LOCK_TIMEOUT_S = 30.0
 _DELETIONS_MAX = 100  # that one opening may meet
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from pylog.errors import CommitFailed, ConfigError, LogLocked, PylogError, StorageError
 from pylog.group.directory import MEMBER_ID_BYTES, GroupDirectory
 from pylog.group.liveness import ROUNDS, TICK_S, Absence, Heartbeats, dead_members, has_process
-from pylog.group.lock import LOCK_TIMEOUT_S, GroupGrant, GroupLock
+from pylog.group.lock import GroupGrant, GroupLock
 from pylog.group.ownership import expelled, require_owned
 from pylog.group.state import (
     NONE,
@@ -32,7 +32,7 @@ from pylog.group.state import (
 )
 from pylog.interrupts import own, suppress
 from pylog.model import TopicPartition
-from pylog.storage import FileLock
+from pylog.storage import LOCK_TIMEOUT_S, FileLock
 
 logger = logging.getLogger("pylog.group")
 
@@ -172,7 +172,7 @@ class Membership:
         me = self._files.state.read().members.get(self.id)
         return set() if me is None else {name for name, since in me.owned.items() if since <= self.generation}
 
-    def reconcile(self, released: Collection[TopicPartition], timeout_s: float = SHORT_S) -> Group:
+    def reconcile(self, released: Collection[TopicPartition], timeout_s: float) -> Group:
         """Give up these partitions, take this member's free ones. ``LogLocked``.
 
         What the result lists as ``owned`` stays this member's until it gives it up or is expelled.

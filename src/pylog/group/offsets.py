@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading  # consumers of several threads share the cache
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +20,7 @@ from pylog.catalog.topic import OWN_TOPICS_OPTIONS
 from pylog.checks import OFFSETS_TOPIC
 from pylog.codec.format import INT64_MAX
 from pylog.errors import CorruptSegment, DeliveryTimeout, LogLocked, OffsetOutOfRange, OutcomeUnknown, StorageError
-from pylog.group.lock import LOCK_TIMEOUT_S, GroupGrant
+from pylog.group.lock import GroupGrant
 from pylog.group.offset_records import Committed, decode_key, encode_key, encode_value, partition_of_group
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pylog.group.offsets_partition import Offsets, OffsetsPartition
@@ -30,7 +31,7 @@ from pylog.model import ProducerRecord, TopicPartition
 from pylog.partition.read.undecided import Outcome
 from pylog.partition.read.visibility import WITH_MARKERS
 from pylog.partition.write.batch_input import encoded_batch
-from pylog.storage import after_fork_in_child, while_holding
+from pylog.storage import LOCK_TIMEOUT_S, after_fork_in_child, while_holding
 
 if TYPE_CHECKING:
     from pylog.manager.manager import LogManager
@@ -225,7 +226,8 @@ class OffsetStore:
             partition.known_offset = checkpoint.next_offset
 
     def _start_again(self, partition: OffsetsPartition) -> None:
-        """Read it all. What is deleted meanwhile has its tombstone for ``delete_retention_ms``."""
+        """Read all of the log. Tombstones of what is deleted meanwhile stay for
+        ``delete_retention_ms``."""
         partition.groups, partition.pending = {}, PendingOffsets()
         partition.next_offset = partition.log.earliest_offset
         partition.known_offset = partition.log.latest_offset
@@ -235,10 +237,12 @@ class OffsetStore:
 
     def create_topic(self, timeout_s: float = LOCK_TIMEOUT_S) -> None:
         """Create the topic if it is missing, before the group's lock is taken: a deleter of a topic
-        holds the catalog's lock, which creation needs, while it waits for groups' locks."""
-        self._manager.create_topic(
-            OFFSETS_TOPIC, 1, OWN_TOPICS_OPTIONS, if_not_exists=True, internal=True, timeout_s=timeout_s
-        )
+        holds the catalog's lock, which creation needs, while it waits for groups' locks.
+        ``LogLocked`` after ``timeout_s``."""
+        if self._topic() is None:
+            self._manager.create_topic(
+                OFFSETS_TOPIC, 1, OWN_TOPICS_OPTIONS, if_not_exists=True, internal=True, timeout_s=timeout_s
+            )
 
     def append(
         self,
@@ -276,7 +280,9 @@ class OffsetStore:
         self, group: str, offsets: Mapping[TopicPartition, Committed | None], missing: Collection[TopicPartition] = ()
     ) -> EncodedOffsets | None:
         """The batch to append for a commit, without deleted topics; None if it is empty.
-        ``CommitFailed`` if a topic got another name or id, or had one while ``missing``."""
+        ``CommitFailed`` if a topic was renamed or repartitioned. ``missing``: those without a topic
+        before the lock was taken; ``CommitFailed`` unless it was deleted, since another member may
+        own them under another name."""
         if not offsets:
             return None
         topics = self._manager.existing_topics({OFFSETS_TOPIC, *map(attrgetter("topic"), offsets)})
@@ -368,7 +374,8 @@ class OffsetStore:
             self._catch_up(partition)
             entries, read_offset = partition.entries(), partition.next_offset
             pending_offset = partition.pending.first_offset
-        # Decided offsets only: its readers read the pending ones again, and what is after them.
+        # A checkpoint contains decided offsets only: its readers read the pending ones again, and
+        # what is after them.
         next_offset = read_offset if pending_offset is None else min(read_offset, pending_offset)
         path = self._layout.offsets_checkpoint(partition.log.number)
         checkpoint = Checkpoint(partition.log.topic_id, next_offset, entries)
@@ -378,7 +385,7 @@ class OffsetStore:
                 self._filesystem,
                 self._manager.clock,
                 f"{path}.lock",
-                lambda: self._write(path, checkpoint),
+                partial(write_checkpoint, self._filesystem, path, checkpoint),
                 timeout_s=0,
             )
         except own(LogLocked):
@@ -386,14 +393,6 @@ class OffsetStore:
         except own(StorageError, OutcomeUnknown) as error:
             logger.warning("no checkpoint of committed offsets: %s", error)
         partition.checkpoint_offset = read_offset
-
-    def _write(self, path: str, checkpoint: Checkpoint) -> None:
-        try:
-            there = read_checkpoint(self._filesystem, path)
-        except own(CorruptSegment, StorageError):  # for example a FIFO: it is replaced
-            there = None
-        if there is None or there.topic_id != checkpoint.topic_id or there.next_offset < checkpoint.next_offset:
-            write_checkpoint(self._filesystem, path, checkpoint)
 
 
 def _locked(error: DeliveryTimeout) -> LogLocked:

@@ -19,6 +19,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from pylog.codec.checked_file import HEAD_BYTES, FileKind
+from pylog.errors import CorruptSegment, StorageError
 from pylog.interrupts import own
 from pylog.storage import FileSystem, read_whole, write_atomically
 
@@ -38,7 +39,14 @@ class Checkpoint(NamedTuple):
 
 
 def write_checkpoint(filesystem: FileSystem, path: str, checkpoint: Checkpoint) -> None:
-    """Durable on return. The caller excludes other writers, and has made the commits durable."""
+    """Write it, durably on return, unless a newer one is there. The caller excludes other writers,
+    and has made the commits durable."""
+    try:
+        there = read_checkpoint(filesystem, path)
+    except own(CorruptSegment, StorageError):  # for example a FIFO: it is replaced
+        there = None
+    if there is not None and there.topic_id == checkpoint.topic_id and there.next_offset >= checkpoint.next_offset:
+        return
     topic_id = checkpoint.topic_id.encode()
     data = bytearray(HEAD_BYTES)
     data += _FACTS.pack(checkpoint.next_offset, len(checkpoint.entries), len(topic_id)) + topic_id

@@ -36,14 +36,13 @@ from pylog.manager.producer_ids import ProducerIds
 from pylog.model import Flushable, TopicPartition
 from pylog.partition.directory import PartitionDirectory, boot_of
 from pylog.partition.partition_log import PartitionLog, Transactions
-from pylog.storage import FileSystem, OsFileSystem, Watch, after_fork_in_child
+from pylog.storage import LOCK_TIMEOUT_S, FileSystem, OsFileSystem, Watch, after_fork_in_child
 
 if TYPE_CHECKING:
     from pylog.partition.verify import Problem, VerifyReport
 
 Part = TypeVar("Part")
 
-_LOCK_TIMEOUT_S = 30.0
 
 ForgetCommits = Callable[["LogManager", str, float], None]
 """Removes the groups' commits in a deleted topic: called with its name and a timeout in seconds."""
@@ -126,7 +125,7 @@ class LogManager:
         *,
         if_not_exists: bool = False,
         internal: bool = False,
-        timeout_s: float = _LOCK_TIMEOUT_S,
+        timeout_s: float = LOCK_TIMEOUT_S,
     ) -> TopicDescription:
         """See ``Log.create_topic``. ``internal``: one of Kafka's own; users can't create it."""
         catalog, work = self.writable_catalog(), (self._prepare, self._retire, self._forget)
@@ -148,7 +147,7 @@ class LogManager:
 
     def delete_topic(self, name: str) -> None:
         """See ``Log.delete_topic``."""
-        self.writable_catalog().delete(name, self._retire, self._forget, changes_of(self, _LOCK_TIMEOUT_S).finish)
+        self.writable_catalog().delete(name, self._retire, self._forget, changes_of(self, LOCK_TIMEOUT_S).finish)
         self.close_partitions(name)
 
     def close_partitions(self, name: str) -> None:
@@ -187,7 +186,7 @@ class LogManager:
     def _end_appends(self, partition: PartitionLog) -> None:
         """With the lock once: the appends of those that have not read the topic's settings again
         are over. Then sync what is there: a power failure takes nothing from a read-only topic."""
-        partition.settle(int(_LOCK_TIMEOUT_S * 1000))
+        partition.settle(int(LOCK_TIMEOUT_S * 1000))
         partition.sync(partition.latest_offset)
 
     def add_partitions(self, name: str, total: int) -> TopicDescription:
@@ -261,11 +260,11 @@ class LogManager:
     def _announce(self, directory: str) -> None:
         PartitionDirectory.announce_settings(self.filesystem, directory)
 
-    def _retire(self, directory: str, timeout_s: float = _LOCK_TIMEOUT_S) -> None:
+    def _retire(self, directory: str, timeout_s: float = LOCK_TIMEOUT_S) -> None:
         PartitionDirectory.retire(self.filesystem, self.clock, directory, timeout_s)
 
     def _forget(self, topic: str) -> None:
-        self._forget_commits(self, topic, _LOCK_TIMEOUT_S)
+        self._forget_commits(self, topic, LOCK_TIMEOUT_S)
 
     # Partitions
 

@@ -15,7 +15,8 @@ from pylog.storage.filesystem import FileLock, FileSystem
 
 T = TypeVar("T")
 
-_TIMEOUT_S = 30.0
+LOCK_TIMEOUT_S = 30.0
+"""How long a call waits by default. A process may be stopped while it holds a lock."""
 _SLEEP_MIN_S = 20e-6
 SLEEP_MAX_S = 2e-3
 """The longest pause between two attempts. A waiter can take a lock that is free for longer."""
@@ -40,7 +41,7 @@ def acquire(lock: FileLock, clock: Clock, timeout_s: float, while_waiting: Calla
 
 
 def while_holding(
-    filesystem: FileSystem, clock: Clock, path: str, work: Callable[[], T], timeout_s: float = _TIMEOUT_S
+    filesystem: FileSystem, clock: Clock, path: str, work: Callable[[], T], timeout_s: float = LOCK_TIMEOUT_S
 ) -> T:
     """Call ``work`` while holding the lock on ``path``, which is opened for it. See ``holding``."""
     lock = filesystem.lock(path)
@@ -56,7 +57,7 @@ def holding(
     filesystem: FileSystem,
     clock: Clock,
     work: Callable[[], T],
-    timeout_s: float = _TIMEOUT_S,
+    timeout_s: float = LOCK_TIMEOUT_S,
 ) -> T:
     """Call ``work`` while holding ``lock``, whose file is ``path``. ``LogLocked`` if it is not free
     in time.

@@ -28,7 +28,7 @@ from pylog.errors import (
 from pylog.group.admin import GroupAdmin
 from pylog.group.directory import GroupDirectory, check_group
 from pylog.group.liveness import Heartbeats
-from pylog.group.lock import LOCK_TIMEOUT_S, GroupGrant, GroupLock
+from pylog.group.lock import GroupGrant, GroupLock
 from pylog.group.offset_records import Committed, offsets_to_commit
 from pylog.group.offsets import Appended
 from pylog.group.offsets_partition import OffsetsPartition
@@ -39,6 +39,7 @@ from pylog.interrupts import own, suppress
 from pylog.manager.manager import LogManager
 from pylog.model import ConsumerGroupMetadata, OffsetAndMetadata, Offsets, TopicPartition
 from pylog.partition.partition_log import PartitionLog
+from pylog.storage import LOCK_TIMEOUT_S
 from pylog.transaction.owner import TransactionOwner
 
 logger = logging.getLogger("pylog.transaction")

@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant(
         "a topic is read-only before the append under way is over",
         "manager/manager.py",
-        "        partition.settle(int(_LOCK_TIMEOUT_S * 1000))\n        partition.sync(",
+        "        partition.settle(int(LOCK_TIMEOUT_S * 1000))\n        partition.sync(",
         "        partition.sync(",
         "a record is appended to a topic that is read-only",
         ("tests/catalog/test_read_only_topics.py::test_the_call_waits_for_an_append_under_way",),
