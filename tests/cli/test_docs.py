@@ -18,7 +18,9 @@ from pylog.storage import OsFileSystem
 from tests.cli.conftest import Ran, Run
 from tests.findings import expect_none
 
-TEXT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "cli.md").read_text()
+API = (DOCS / "api.md").read_text()
 KAFKA = Path(__file__).parents[1] / "data" / "kafka-4.3.1" / "log"
 COMMANDS = {parser.prog.removeprefix("pylog "): parser for parser in commands_of(main._parser())}
 OF_ALL_COMMANDS = {"-h", "--help", "--log", "--json"}
@@ -138,11 +140,24 @@ def fields_of(answer: object) -> Iterator[str]:
         yield from fields_of(value) if name != "config" else ()
 
 
+VALUES = {
+    name: {*re.findall(r"`(\w+)[`=]", fields)}
+    for name, fields in re.findall(r"^\| `(\w+)` \| (.*) \|$", API.partition("\n## Values\n")[2], re.MULTILINE)
+}
+"""The fields of each value in docs/api.md. A value may be one of the words."""
+
+
+def documented_fields(words: set[str]) -> set[str]:
+    """These words, and the fields of the values among them."""
+    more = words.union(*(VALUES[word] for word in words & VALUES.keys()))
+    return words if more == words else documented_fields(more)
+
+
 def undocumented_fields(text: str, command: str, answers: list[object]) -> list[str]:
     name = command.partition(" ")[0]
     (section,) = re.findall(rf"^## pylog (?:\w+, )*{name}\b.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     fields = {field.removesuffix("_base64") for answer in answers for field in fields_of(answer)}
-    return sorted(fields - {*re.findall(r"\w+", section.partition("JSON:")[2])})
+    return sorted(fields - documented_fields({*re.findall(r"\w+", section.partition("JSON:")[2])}))
 
 
 @pytest.mark.usefixtures("used_log")
@@ -175,6 +190,11 @@ def test_every_field_of_a_json_answer_is_documented(pylog: Run, command: str, tm
     missing = undocumented_fields(TEXT, command, ran.objects)
     expect_none(missing, f"Add these fields to docs/cli.md, to what it says of pylog {command}")
     assert undocumented_fields(TEXT, command, [{"new": 0}]) == ["new"]
+
+
+def test_a_value_of_the_api_page_documents_its_fields_and_those_of_values_in_it() -> None:
+    assert {"segments", "oldest", "timestamp_ms"} <= documented_fields({"PartitionDescription"})
+    assert "segments" not in documented_fields({"OffsetAndTimestamp"})
 
 
 def test_the_example_runs_as_it_is_printed(pylog: Run) -> None:
