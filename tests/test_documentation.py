@@ -122,15 +122,15 @@ def test_what_a_document_prints_runs_and_runs_again(document: Path, tmp_path: Pa
 
 @pytest.mark.processes
 def test_the_loop_in_transactions_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    found = [block for block in blocks(PROJECT / "README.md") if block.language == "python"]
+    found = [block for block in blocks(PROJECT / "docs" / "transactions.md") if block.language == "python"]
     send, go_on = found[0], next(block for block in found if "send_offsets_to_transaction" in block.code)
     for times, expected in ((1, 1), (0, 1), (2, 3)):
         for _ in range(times):
             run(send, tmp_path)
         run(go_on, tmp_path)
-        with Log(tmp_path / "var" / "events") as log:
-            totals = [record.value for record in log.partition("totals", 0).scan()]
-        assert totals == [b"400 USD"] * expected
+        with Log(tmp_path / "var" / "billing") as log:
+            mails = [record.value for record in log.partition("mails", 0).scan()]
+        assert mails == [b"Please pay 200 USD"] * expected
 
 
 @pytest.mark.engine
