@@ -858,3 +858,19 @@ def test_a_log_that_can_only_be_read_opens_if_its_mount_cannot_be_asked(
     monkeypatch.setattr(OsFileSystem, "is_mounted_read_only", lambda *_: fail(error))
     with Log(tmp_log_dir) as log, pytest.raises(ReadOnlyLog, match="there is no permission"):
         log.create_topic("t")
+
+
+@pytest.mark.parametrize("call", ["repartition", "erase", "verify", "find_problems", "backup"])
+def test_a_progress_that_cannot_be_called_is_refused_before_any_work(tmp_log_dir: Path, call: str) -> None:
+    wrong: Any = 5
+    with Log(tmp_log_dir) as log:
+        log.create_topic("t")
+        calls: dict[str, Callable[[], object]] = {
+            "repartition": lambda: log.repartition("t", 2, progress=wrong),
+            "erase": lambda: log.erase("t", b"k", progress=wrong),
+            "verify": lambda: log.verify(progress=wrong),
+            "find_problems": lambda: log.find_problems(progress=wrong),
+            "backup": lambda: log.backup(tmp_log_dir.parent / "copy", progress=wrong),
+        }
+        with pytest.raises(ConfigError, match="progress must be a callable"):
+            calls[call]()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, NoReturn, TypeVar
+from math import inf
+from sys import float_info
+from typing import Any, NoReturn, TypeGuard, TypeVar
 
 from pylog.errors import ConfigError, InvalidTopicName
 from pylog.interrupts import own
@@ -81,13 +83,13 @@ def refuse_decisions(topic: object, call: str) -> None:
 
 def require_seconds(option: str, value: object) -> None:
     """``ConfigError`` unless ``value`` is a number of seconds from 0 to infinity."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+    if not _is_number(value) or value < 0:
         raise _wrong(option, "a number of seconds of at least 0", value)
 
 
 def require_milliseconds(option: str, value: object) -> float:
     """``value`` if it is a finite number of milliseconds from 0; else ``ConfigError``."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
+    if not _is_number(value) or not 0 <= value < inf:
         raise _wrong(option, "milliseconds, 0 or more", value)
     return value
 
@@ -96,8 +98,16 @@ def require_timeout(value: object) -> None:
     """``ConfigError`` unless ``value`` is a number of seconds, also below 0, or None (no limit)."""
     if value is None:
         return
-    if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
+    if not _is_number(value):
         raise _wrong("timeout", "a number of seconds, or None", value)
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    """Whether it is one that time is computed with: not True, not a NaN, not too large for a
+    float."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= float_info.max or (isinstance(value, float) and abs(value) == inf)
 
 
 def require_bool(option: str, value: object) -> None:

@@ -19,6 +19,7 @@ from pylog.checks import (
     refuse_decisions,
     require_bool,
     require_bools,
+    require_callable,
     require_count,
     require_several,
     require_whole,
@@ -221,7 +222,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         """
         from pylog.topic_changes.repartition import repartition  # rarely needed
 
-        return repartition(self.manager, name, partitions, bool if progress is None else progress)
+        return repartition(self.manager, name, partitions, _checked(progress))
 
     def add_partitions(self, name: str, total: int) -> TopicDescription:
         """Grow a topic to ``total`` partitions. Keys hash differently: order holds from here on.
@@ -263,7 +264,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
 
     def erase(
         self, topic: str, keys: bytes | Iterable[bytes], *, tombstones: bool | None = None, timeout_ms: int = 300_000,
-        progress: Callable[[int], None] | None = None,
+        progress: Callable[[int], object] | None = None,
     ) -> ErasureReport:  # fmt: skip
         """Erase all records with these keys from every partition of a topic, at once. Offsets stay.
 
@@ -283,7 +284,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
             require_bool("tombstones", tombstones)
         from pylog.cleaner.erasure import erase_keys  # rarely needed
 
-        return erase_keys(self.manager, topic, keys, tombstones, timeout_ms, progress)
+        return erase_keys(self.manager, topic, keys, tombstones, timeout_ms, _checked(progress))
 
     # Groups
 
@@ -344,7 +345,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     def open_transactions(self, topics: Iterable[str] = ()) -> list[OpenTransactionDescription]:
         """Every transaction that waits for its marker in a partition of these topics, or of all,
         the oldest first. Needs no write permission. ``TopicNotFound``, ``CorruptSegment``."""
-        return _transactions(self.manager).open_transactions(require_several("topics", topics) or self.topics())
+        return _transactions(self.manager).open_transactions(require_several("topics", topics))
 
     def abort_transaction_at(self, partition: TopicPartition, start_offset: int) -> OpenTransactionDescription:
         """Abort the open transaction whose first record in ``partition`` is at ``start_offset``,
@@ -383,7 +384,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         require_bool("dry_run", dry_run)
         return self.manager.part(cleaner_of).maintain(require_several("topics", topics), dry_run=dry_run)
 
-    def verify(self, topic: str | None = None, progress: Callable[[int], None] | None = None) -> VerifyReport:
+    def verify(self, topic: str | None = None, progress: Callable[[int], object] | None = None) -> VerifyReport:
         """Check every batch, record, seal, index and checkpoint of a topic, or of all. Reads only.
 
         Needs no lock. ``progress`` gets the number of bytes checked since its last call.
@@ -395,12 +396,12 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         return report
 
     def find_problems(
-        self, topics: Iterable[str] = (), *, progress: Callable[[int], None] | None = None, report: VerifyReport | None = None
+        self, topics: Iterable[str] = (), *, progress: Callable[[int], object] | None = None, report: VerifyReport | None = None
     ) -> Iterator[Problem]:  # fmt: skip
         """Yield what ``verify`` finds in these topics, or all. ``report`` gets only the counts."""
         wanted = require_several("topics", topics)
         names = [name if isinstance(name, str) else check_topic_name(name) for name in wanted]
-        return _with_notes(self.manager, self.manager.find_problems(names, progress, report), report)
+        return _with_notes(self.manager, self.manager.find_problems(names, _checked(progress), report), report)
 
     def backup(self, path: str | Path, progress: Callable[[int], object] | None = None) -> BackupReport:
         """Copy the log, which may be in use, to the directory ``path``: a log with every record
@@ -415,7 +416,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         """
         from pylog.backup.backup import back_up
 
-        return back_up(self.manager, path, bool if progress is None else progress)
+        return back_up(self.manager, path, _checked(progress))
 
     def close(self) -> None:
         """Write what this log's producers have buffered, and close all files. May be repeated."""
@@ -457,6 +458,10 @@ def cleaner_of(manager: LogManager) -> Cleaner:
 
     expiry = Step("expiry", lambda topic: topic.name == TRANSACTIONS_TOPIC, partial(_expire, manager))
     return Cleaner(manager, manager.part(Consumption), partial(_first_needed, manager), expiry)
+
+
+def _checked(progress: Callable[[int], object] | None) -> Callable[[int], object]:
+    return bool if progress is None else require_callable("progress", progress, "a number of bytes")
 
 
 def _first_needed(manager: LogManager, partition: PartitionLog) -> Needed:

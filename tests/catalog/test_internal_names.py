@@ -30,6 +30,9 @@ def test_no_user_creates_a_topic_of_kafkas(tmp_log_dir: Path, name: str) -> None
             assert caught.value.name == name
         with Producer(log) as producer, pytest.raises(InvalidTopicName, match="Kafka keeps its own state"):
             producer.send(name, b"v").result()
+        for similar in (name.upper(), f"_.{name[2:]}"):
+            with pytest.raises(InvalidTopicName, match="Kafka keeps its own state"):
+                log.create_topic(similar)
         assert log.topics() == []
         assert log.create_topic(name.strip("_")).name == name.strip("_")
 

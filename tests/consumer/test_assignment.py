@@ -53,6 +53,22 @@ def test_a_topic_that_is_deleted_while_a_pattern_is_subscribed_is_done_without(p
     assert consumer.subscription() == {"orders", "orders3"}
 
 
+class RecreatedMeanwhile(FakeLog):
+    """A topic is created again with fewer partitions between being listed and being looked up."""
+
+    def partition(self, topic: str, number: int) -> FakePartition:
+        if len(self.describe_topic("orders").numbers) > 1:
+            self.delete_topic("orders")
+            self.create_topic("orders")
+        return super().partition(topic, number)
+
+
+def test_a_topic_that_is_created_again_with_fewer_partitions_meanwhile_is_looked_up_again() -> None:
+    consumer = consumer_of(RecreatedMeanwhile(orders=2))
+    consumer.subscribe("orders")
+    assert consumer.assignment() == {ORDERS}
+
+
 def test_a_topic_that_is_listed_and_never_found_is_an_error_and_no_endless_search() -> None:
     class Damaged(FakeLog):
         def partition(self, topic: str, number: int) -> FakePartition:

@@ -30,6 +30,7 @@ from tests.consumer.fakes import FakeLog, consumer_of
         ("value_deserializer", b""),
         ("consumer_timeout_ms", -1),
         ("consumer_timeout_ms", 0.5),
+        ("consumer_timeout_ms", 10**400),
         ("consumer_timeout_ms", float("inf")),
     ],
 )

@@ -225,7 +225,7 @@ def test_polling_before_anything_is_subscribed_is_an_error_that_says_so() -> Non
         consumer_of(FakeLog()).poll()
 
 
-@pytest.mark.parametrize("timeout", [-1, float("nan"), "1", None, True])
+@pytest.mark.parametrize("timeout", [-1, float("nan"), "1", None, True, 10**400])
 def test_a_timeout_that_is_no_number_of_seconds_is_refused(timeout: object) -> None:
     with pytest.raises(ConfigError, match="timeout"):
         consumer_of(FakeLog(orders=1), "orders").poll(timeout)

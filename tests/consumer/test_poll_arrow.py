@@ -356,3 +356,9 @@ except pylog.errors.ConfigError as error:
     assert shown.stdout.startswith("arrow Arrow tables need pyarrow"), shown.stderr
     assert "pip install 'pylog-embedded[arrow]'" in shown.stdout
     assert shown.stdout.endswith(" []\n")
+
+
+def test_a_word_for_headers_that_is_neither_true_nor_false_is_refused() -> None:
+    wrong: Any = []
+    with pytest.raises(ConfigError, match="headers must be True or False"):
+        consumer_of(FakeLog(orders=1), "orders").poll_arrow(headers=wrong)

@@ -57,6 +57,23 @@ def newest(log: Log) -> dict[tuple[str, TopicPartition], int | None]:
     return found
 
 
+@pytest.mark.parametrize("gone", ["the topic", "the group"])
+def test_commits_of_more_partitions_than_one_batch_takes_are_removed(
+    log: Log, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets_module, "_REMOVED_AT_ONCE", 2)
+    log.create_topic("wide", partitions=5)
+    wide = [TopicPartition("wide", number) for number in range(5)]
+    commit(log, "g", *wide, U0)
+    log.alter_topic(OFFSETS_TOPIC, max_message_bytes=128)
+    if gone == "the topic":
+        log.delete_topic("wide")
+    else:
+        log.delete_group("g")
+    removed = {"g": {*wide}} if gone == "the topic" else {"g": {*wide, U0}}
+    assert {name for (_, name), offset in newest(log).items() if offset is None} == removed["g"]
+
+
 def reads_another(consumer: Consumer) -> None:
     if consumer.subscription():
         consumer.subscribe("u")

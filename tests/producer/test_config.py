@@ -18,6 +18,7 @@ from tests.producer.fakes import FakeLog
         {"batch_bytes": 0}, {"batch_bytes": 81}, {"batch_bytes": 1 << 31}, {"batch_bytes": 1e6},
         {"buffer_bytes": 100}, {"buffer_bytes": 1 << 19}, {"buffer_bytes": None},
         {"max_block_ms": -1}, {"delivery_timeout_ms": float("inf")}, {"delivery_timeout_ms": 4},
+        {"max_block_ms": 10**400},
         {"compression": "zip"}, {"compression": 1}, {"compression": "gzip", "compression_level": 10},
         {"compression_level": 3}, {"compression": "snappy", "compression_level": 1},
         {"partitioner": "crc32"}, {"partitioner": 3}, {"partitioner": b"murmur3"}, {"partitioner_override": None},

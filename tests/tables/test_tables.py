@@ -114,6 +114,9 @@ def test_wait_for_returns_when_the_record_was_read(topic: Log) -> None:
         later.join()
         with pytest.raises(ConfigError, match="'t'"):
             table.wait_for(sent._replace(topic="u"))
+        offset: Any = sent.offset
+        with pytest.raises(ConfigError, match="takes a record or its metadata, not int"):
+            table.wait_for(offset)
 
 
 def test_serializers_stand_between_objects_and_bytes(topic: Log) -> None:

@@ -4,8 +4,8 @@ in between."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from pylog.errors import (
     TopicNotFound,
 )
 from pylog.manager.changes import changes_of
+from pylog.segment.naming import LOCK
 from pylog.testing.machine import Machine
 from pylog.testing.machine.every_step import for_every_kill, for_every_power_loss
 from tests.partition.logs import values_of_topic
@@ -48,6 +49,16 @@ def fill(log: Log, topic: str = "old") -> None:
 def committed(log: Log, topic: str, group: str = "g") -> dict[int, int]:
     progress = log.describe_group(group).partitions.items()
     return {name.partition: at.committed.offset for name, at in progress if name.topic == topic and at.committed}
+
+
+@contextmanager
+def taken(log: Log, partition: str) -> Iterator[None]:
+    """The lock of a partition is held, as by a process that is stopped."""
+    lock = log.manager.filesystem.lock(f"{log.path}/{partition}/{LOCK}")
+    assert lock.try_acquire()
+    yield
+    lock.release()
+    lock.close()
 
 
 ALL = [b"%d %d" % (number, n) for number in range(2) for n in range(3)]
@@ -219,6 +230,30 @@ def test_an_open_transaction_in_the_topic_delays_it(tmp_log_dir: Path, monkeypat
         producer.commit_transaction()
         log.rename_topic("old", "new")
         assert len(values_of_topic(log, "new")) == 7
+
+
+def test_a_stopped_writer_delays_it(tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pylog.topic_changes.switch._LOCK_TIMEOUT_S", 0.01)
+    with Log(tmp_log_dir) as log:
+        fill(log)
+        with taken(log, "old-0"), pytest.raises(LogLocked, match="old-0 stayed locked"):
+            log.rename_topic("old", "new")
+        log.rename_topic("old", "new")
+
+
+def test_commits_that_a_stopped_writer_delays_are_written_by_the_next_change(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pylog.group.offsets._CHANGE_TIMEOUT_MS", 10)
+    with Log(tmp_log_dir) as log:
+        fill(log)
+        with taken(log, "__consumer_offsets-0"):
+            with pytest.raises(LogLocked, match="__consumer_offsets-0 stayed locked"):
+                log.rename_topic("old", "new")
+            with pytest.raises(TopicChanged):
+                log.describe_topic("old")
+        log.create_topic("old")
+        assert committed(log, "new") == COMMITTED
 
 
 def test_what_is_refused_changes_nothing(tmp_log_dir: Path) -> None:

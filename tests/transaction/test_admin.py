@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from pylog import Log, Producer, ProducerRecord, TopicPartition
-from pylog.errors import ConfigError, CorruptSegment, InvalidTransactionState, NotAppended, TransactionAborted
+from pylog.catalog import TopicDescription
+from pylog.errors import (
+    ConfigError,
+    CorruptSegment,
+    InvalidTransactionState,
+    NotAppended,
+    TopicNotFound,
+    TransactionAborted,
+)
+from pylog.manager.manager import LogManager
 from pylog.partition.partition_log import PartitionLog
 from pylog.transaction import admin
 from pylog.transaction.owner import TransactionOwner
@@ -52,6 +61,26 @@ def values(log: Log, number: int = 0) -> list[bytes]:
 
 
 # Open transactions
+
+
+def test_a_topic_that_is_deleted_while_all_are_listed_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Log(tmp_path / "log") as log:
+        log.create_topic("t")
+        log.create_topic("u")
+        with open_one(log, "a"):
+            describe = LogManager.describe_topic
+
+            def deleted_meanwhile(manager: LogManager, name: str) -> TopicDescription:
+                if "u" in manager.topics():
+                    manager.delete_topic("u")
+                return describe(manager, name)
+
+            monkeypatch.setattr(LogManager, "describe_topic", deleted_meanwhile)
+            assert [found.topic for found in log.open_transactions()] == ["t"]
+            with pytest.raises(TopicNotFound):
+                log.open_transactions(["t", "u"])
 
 
 def test_the_oldest_is_the_first_by_the_time_of_its_first_batch(tmp_path: Path) -> None:

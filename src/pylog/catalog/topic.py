@@ -252,8 +252,8 @@ def check_new_topic_name(name: object) -> str:
 
 
 def check_no_internal_name(name: str) -> None:
-    """``InvalidTopicName`` for a topic that Kafka itself writes to."""
-    if name in INTERNAL_TOPICS:
+    """``InvalidTopicName`` for a topic that Kafka itself writes to, or one too similar."""
+    if collision_key(name) in map(collision_key, INTERNAL_TOPICS):
         raise InvalidTopicName(
             f"no topic is created with the name {name!r}: Kafka keeps its own state in it, and a broker that served this log "
             "would take these records for that; take another name"

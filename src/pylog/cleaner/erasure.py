@@ -41,7 +41,7 @@ def erase_keys(
     keys: bytes | Iterable[bytes],
     tombstones: bool | None,
     timeout_ms: int,
-    progress: Callable[[int], None] | None,
+    progress: Callable[[int], object],
 ) -> ErasureReport:
     """See ``Log.erase``. A failure in one partition is raised after the others were done: a caller
     that looks at no report must not believe that a person was forgotten."""

@@ -16,7 +16,7 @@ from pylog.checks import require_callable
 from pylog.consumer.fetcher import Fetcher
 from pylog.consumer.offset_lookup import OffsetLookup
 from pylog.consumer.subscription import Subscription, Topic, change_of, name_of
-from pylog.errors import ConfigError, PylogError, TopicNotFound
+from pylog.errors import ConfigError, InvalidPartition, PylogError, TopicNotFound
 from pylog.interrupts import own, suppress
 from pylog.model import TopicPartition
 
@@ -100,7 +100,7 @@ class Assignment:
             version = self._log.catalog_version()
             try:
                 self._take_up(subscription)
-            except own(TopicNotFound):
+            except own(TopicNotFound, InvalidPartition):
                 if self._log.catalog_version() == version:
                     raise
                 continue  # deleted since it was listed
@@ -146,7 +146,7 @@ class Assignment:
                     self._refresh_subscription(requested.subscription)
                 else:
                     self._refresh_assigned()
-            except own(TopicNotFound):
+            except own(TopicNotFound, InvalidPartition):
                 if self._log.catalog_version() == version:
                     raise
                 continue  # deleted between two looks: look again

@@ -32,7 +32,7 @@ from pylog.errors import (
 from pylog.group.admin import GroupAdmin
 from pylog.group.membership import Membership
 from pylog.group.offset_records import Committed
-from pylog.group.offsets import Appended
+from pylog.group.offsets_partition import Appended
 from pylog.group.truncation import make_records_durable
 from pylog.interrupts import own
 from pylog.model import OffsetAndMetadata, TopicPartition

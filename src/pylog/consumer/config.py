@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pylog.checks import require_bool, require_callable, require_count
-from pylog.codec.format import INT32_MAX
+from pylog.codec.format import INT32_MAX, INT64_MAX
 from pylog.consumer.reset import OffsetReset
 from pylog.errors import ConfigError
 from pylog.group.assignor import check_assignor
@@ -70,7 +70,7 @@ class ConsumerConfig(NamedTuple):
             if getattr(self, option) is not None:
                 require_callable(option, getattr(self, option), "bytes")
         if self.consumer_timeout_ms is not None:
-            require_count("consumer_timeout_ms", self.consumer_timeout_ms, 0)
+            require_count("consumer_timeout_ms", self.consumer_timeout_ms, 0, INT64_MAX)
         return self._checked_group()
 
     def _checked_group(self) -> ConsumerConfig:

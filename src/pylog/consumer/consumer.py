@@ -22,6 +22,7 @@ from pylog.checks import (
     partition_of,
     partitions_of,
     refuses_other_options,
+    require_bool,
     require_callable,
     require_count,
     require_seconds,
@@ -317,6 +318,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         """
         from pylog.consumer.arrow_decoding import arrow_format
 
+        require_bool("headers", headers)
         columns = arrow_format(headers, self._config.fetch_max_bytes)
         return self._read(timeout, lambda count: columns.table(self._fetcher.collect(columns, count)), max_records)
 

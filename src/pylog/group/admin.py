@@ -25,8 +25,8 @@ from pylog.group.directory import GroupDirectory, check_group
 from pylog.group.liveness import dead_members
 from pylog.group.lock import GroupGrant, GroupLock, read_group
 from pylog.group.offset_records import Committed
-from pylog.group.offsets import Appended, OffsetStore
-from pylog.group.offsets_partition import Offsets
+from pylog.group.offsets import OffsetStore
+from pylog.group.offsets_partition import Appended, Offsets
 from pylog.group.state import Group, GroupTopic, Member, without_members
 from pylog.group.truncation import make_records_durable, next_offset
 from pylog.interrupts import own, suppress
@@ -323,7 +323,7 @@ class GroupAdmin:
         directory = grant.directory
         self.require_empty(grant)
         partitions = self.offsets.partitions(directory.group)  # pending ones too: a later tombstone supersedes them
-        appended = self.offsets.append(directory.group, dict.fromkeys(partitions), grant)
+        appended = self.offsets.remove(directory.group, partitions, grant)
         grant.check()
         gone = f"{self._layout.groups}/{_GONE}{self._filesystem.random_bytes(8).hex()}"
         self._filesystem.replace(directory.path, gone)  # atomic: a holder of the lock sees the deletion
@@ -350,7 +350,7 @@ class GroupAdmin:
 
         def append(grant: GroupGrant | None) -> Appended | None:
             gone = [name for name in self.offsets.committed(group) if name.topic == topic]
-            return self.offsets.append(group, dict.fromkeys(gone), grant, lambda: timeout_s)
+            return self.offsets.remove(group, gone, grant, lambda: timeout_s)
 
         try:
             directory = self.directory(group)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading  # consumers of several threads share the cache
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +23,7 @@ from pylog.errors import CorruptSegment, DeliveryTimeout, LogLocked, OffsetOutOf
 from pylog.group.lock import GroupGrant
 from pylog.group.offset_records import Committed, decode_key, encode_key, encode_value, partition_of_group
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from pylog.group.offsets_partition import Offsets, OffsetsPartition
+from pylog.group.offsets_partition import Appended, EncodedOffsets, Offsets, OffsetsPartition
 from pylog.group.ownership import require_unchanged
 from pylog.group.pending_offsets import PendingOffsets, Transaction
 from pylog.interrupts import own
@@ -42,6 +42,7 @@ logger = logging.getLogger("pylog.group")
 CHECKPOINT_RECORDS = 10_000
 _FAR_RECORDS = 4 * CHECKPOINT_RECORDS
 _WRITTEN_AT_ONCE = 100  # with metadata of 4 KB each, less than a batch
+_REMOVED_AT_ONCE = 1_000  # tombstones: with the longest names less than a batch
 _CHANGE_TIMEOUT_MS = 30_000  # the catalog is locked meanwhile
 
 
@@ -51,26 +52,6 @@ class Look(NamedTuple):
 
     offsets: Offsets
     undecided: frozenset[TopicPartition]
-
-
-class Appended(NamedTuple):
-    """A visible commit: its partition of the offsets topic, and the offset after it there."""
-
-    partition: OffsetsPartition
-    end_offset: int
-
-    def sync(self, timeout_s: float = LOCK_TIMEOUT_S) -> None:
-        """Return when it is durable. ``timeout_s``: as in ``PartitionLog.sync``."""
-        self.partition.log.sync(self.end_offset, int(timeout_s * 1000))
-
-
-class EncodedOffsets(NamedTuple):
-    """Offsets as one batch without a producer, and the partition of the offsets topic for it."""
-
-    partition: OffsetsPartition
-    batch: bytearray
-    min_timestamp_ms: int
-    records: int
 
 
 class OffsetStore:
@@ -276,6 +257,21 @@ class OffsetStore:
         partition.end_offset = result.last_offset + 1
         return Appended(partition, partition.end_offset)
 
+    def remove(
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition],
+        grant: GroupGrant | None,
+        left_s: Callable[[], float] = lambda: LOCK_TIMEOUT_S,
+    ) -> Appended | None:
+        """Append the tombstones of these commits; None if there are none. Raises as ``append``.
+        A kill between two batches leaves the others, which a repeat removes."""
+        names, appended = list(partitions), None
+        for start in range(0, len(names), _REMOVED_AT_ONCE):
+            some = names[start : start + _REMOVED_AT_ONCE]
+            appended = self.append(group, dict.fromkeys(some), grant, left_s) or appended
+        return appended
+
     def encoded(
         self, group: str, offsets: Mapping[TopicPartition, Committed | None], missing: Collection[TopicPartition] = ()
     ) -> EncodedOffsets | None:
@@ -309,7 +305,7 @@ class OffsetStore:
 
     def write_as_they_are(self, commits: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Write records of a topic that cannot be found yet, whose members' commits are refused.
-        Durable on return."""
+        Durable on return. ``LogLocked`` after 30 s."""
         topic = self._topic() if commits else None
         if topic is None:
             return
@@ -323,7 +319,10 @@ class OffsetStore:
             for start in range(0, len(records), _WRITTEN_AT_ONCE):
                 some = records[start : start + _WRITTEN_AT_ONCE]
                 batch, least_ms = encoded_batch(some, topic.config.max_message_bytes, self._manager.clock.now_ms())
-                appended = log.append_batch(batch, min_timestamp_ms=least_ms, timeout_ms=_CHANGE_TIMEOUT_MS)
+                try:
+                    appended = log.append_batch(batch, min_timestamp_ms=least_ms, timeout_ms=_CHANGE_TIMEOUT_MS)
+                except own(DeliveryTimeout) as error:
+                    raise _locked(error) from error
                 log.sync(appended.last_offset + 1)
 
     def recover_last_commit(self, group: str, timeout_s: float) -> None:

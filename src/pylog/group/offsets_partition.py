@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pylog.checks import OFFSETS_TOPIC
 from pylog.codec.batch import BatchView
@@ -20,6 +20,7 @@ from pylog.group.pending_offsets import PendingOffset, PendingOffsets, Transacti
 from pylog.interrupts import own
 from pylog.limits import RECORDS_AT_ONCE
 from pylog.model import TopicPartition
+from pylog.storage import LOCK_TIMEOUT_S
 
 if TYPE_CHECKING:
     from pylog.partition.partition_log import PartitionLog
@@ -127,3 +128,23 @@ class OffsetsPartition:
             for group, offsets in self.groups.items()
             for partition, committed in offsets.items()
         ]
+
+
+class Appended(NamedTuple):
+    """A visible commit: its partition of the offsets topic, and the offset after it there."""
+
+    partition: OffsetsPartition
+    end_offset: int
+
+    def sync(self, timeout_s: float = LOCK_TIMEOUT_S) -> None:
+        """Return when it is durable. ``timeout_s``: as in ``PartitionLog.sync``."""
+        self.partition.log.sync(self.end_offset, int(timeout_s * 1000))
+
+
+class EncodedOffsets(NamedTuple):
+    """Offsets as one batch without a producer, and the partition of the offsets topic for it."""
+
+    partition: OffsetsPartition
+    batch: bytearray
+    min_timestamp_ms: int
+    records: int

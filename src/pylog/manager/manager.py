@@ -343,7 +343,7 @@ class LogManager:
             return part
 
     def find_problems(
-        self, topics: Iterable[str], progress: Callable[[int], None] | None, report: VerifyReport | None
+        self, topics: Iterable[str], progress: Callable[[int], object], report: VerifyReport | None
     ) -> Iterator[Problem]:
         """See ``Log.find_problems``."""
         from pylog.manager.verification import verify_log

@@ -24,7 +24,7 @@ def verify_log(
     catalog: Catalog | KafkaCatalog,
     topics: Iterable[str],
     *,
-    progress: Callable[[int], None] | None,
+    progress: Callable[[int], object],
     report: VerifyReport | None,
 ) -> Iterator[Problem]:
     """Yield every problem of these topics, or of the whole log. ``TopicNotFound`` for a named one.

@@ -198,6 +198,8 @@ class Table(OfOneProcess, Mapping[Any, Any]):
         ``ConfigError`` if the record has no offset (``acks=0``).
         """
         require_timeout(timeout)
+        if not isinstance(record, RecordMetadata | Record):
+            raise ConfigError(f"wait_for takes a record or its metadata, not {type(record).__name__}", option="record")
         if record.topic != self.topic:
             raise ConfigError(
                 f"a record of {record.topic!r}, and this table is of {self.topic!r}",

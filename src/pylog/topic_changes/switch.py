@@ -16,8 +16,9 @@ from contextlib import ExitStack
 from pylog.catalog import TopicDescription
 from pylog.catalog.changes import TopicChange
 from pylog.checks import OFFSETS_TOPIC
-from pylog.errors import LogLocked, TopicChanged
+from pylog.errors import DeliveryTimeout, LogLocked, TopicChanged
 from pylog.group.admin import GroupAdmin
+from pylog.interrupts import own
 from pylog.manager.changes import changes_of, complete_changes
 from pylog.manager.manager import LogManager
 from pylog.partition.directory import PartitionDirectory
@@ -108,12 +109,15 @@ def switch(
 
 
 def _settle(manager: LogManager, partitions: Sequence[PartitionLog]) -> None:
-    """Complete what a dead writer has left, and markers."""
+    """Complete what a dead writer has left, and markers. ``LogLocked``."""
     groups = manager.part(GroupAdmin)
     if groups.in_files():
         groups.offsets.create_topic()  # where a member has begun becomes a commit
     for partition in partitions:
-        partition.settle(int(_LOCK_TIMEOUT_S * 1000))
+        try:
+            partition.settle(int(_LOCK_TIMEOUT_S * 1000))
+        except own(DeliveryTimeout) as error:
+            raise LogLocked(str(error), **error.facts) from error
         manager.part(Outcomes).settle(partition)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from pylog.errors import InvalidTransactionState, PylogError, TransactionNotFound
+from pylog.errors import InvalidPartition, InvalidTransactionState, PylogError, TopicNotFound, TransactionNotFound
 from pylog.interrupts import own
 from pylog.manager.manager import LogManager
 from pylog.manager.producer_ids import LIKE_KAFKA_BELOW
@@ -57,7 +57,8 @@ class TransactionAdmin:
 
     def open_transactions(self, topics: Iterable[str]) -> list[OpenTransactionDescription]:
         """See ``Log.open_transactions``."""
-        found = sorted(self._open(topics), key=lambda pair: pair[1].timestamp_ms)
+        named = list(topics)
+        found = sorted(self._open(named) if named else self._open_in_all(), key=lambda pair: pair[1].timestamp_ms)
         return [self._described(partition.topic_partition, each) for partition, each in found]
 
     def _described(self, partition: TopicPartition, found: OpenTransaction) -> OpenTransactionDescription:
@@ -192,9 +193,18 @@ class TransactionAdmin:
         return TransactionDirectory.of(manager.filesystem, manager.layout, transactional_id, manager.boot)
 
     def _open_of(self, transactional_id: str) -> Iterator[tuple[PartitionLog, OpenTransaction]]:
-        for partition, found in self._open(self._manager.topics()):
+        for partition, found in self._open_in_all():
             if self._table.transactional_id(found.producer_id) == transactional_id:
                 yield partition, found
+
+    def _open_in_all(self) -> list[tuple[PartitionLog, OpenTransaction]]:
+        while True:
+            version = self._manager.catalog_version()
+            try:
+                return list(self._open(self._manager.topics()))
+            except own(TopicNotFound, InvalidPartition):
+                if self._manager.catalog_version() == version:
+                    raise  # else a topic was deleted or renamed between two looks: look again
 
     def _open(self, topics: Iterable[str]) -> Iterator[tuple[PartitionLog, OpenTransaction]]:
         """Every partition with a transaction that waits for a marker, and that transaction."""

@@ -30,8 +30,7 @@ from pylog.group.directory import GroupDirectory, check_group
 from pylog.group.liveness import Heartbeats
 from pylog.group.lock import GroupGrant, GroupLock
 from pylog.group.offset_records import Committed, offsets_to_commit
-from pylog.group.offsets import Appended
-from pylog.group.offsets_partition import OffsetsPartition
+from pylog.group.offsets_partition import Appended, OffsetsPartition
 from pylog.group.ownership import expelled, require_owned, require_unchanged
 from pylog.group.state import Group, Member
 from pylog.group.truncation import make_records_durable

@@ -221,12 +221,4 @@ MUTANTS = (
         "records of a committed transaction are processed again",
         (_CONSUMED,),
     ),
-    Mutant(
-        "a member joins without waiting for a deletion under way",
-        "consumer/group_assignment.py",
-        "                        _wait_for_deletion(partition, timeout_s)\n",
-        "                        pass\n",
-        "its first position is at records that are deleted a moment later",
-        (f"{_RACES}[consumed_and_join]", *_ALSO_LONG),
-    ),
 )

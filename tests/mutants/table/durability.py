@@ -27,14 +27,6 @@ MUTANTS = (
         (f"{_OS}::test_a_durable_replacement_syncs_the_file_before_the_rename_and_the_directory_after",),
     ),
     Mutant(
-        "acknowledged before it is synced",
-        "partition/partition.py",
-        "            self.log.sync_appended(result)\n",
-        "            pass\n",
-        "acks='all' means no more than acks=1",
-        (f"{_DURABILITY}::test_acks_all_returns_after_the_log_and_its_directory_were_synced",),
-    ),
-    Mutant(
         "a sync that failed is tried again",
         "partition/repair/failed_syncs.py",
         "                self.mark(base)\n                return error\n",

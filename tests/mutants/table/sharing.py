@@ -53,14 +53,6 @@ MUTANTS = (
         ("tests/catalog/test_read_only_topics.py::test_the_call_waits_for_an_append_under_way",),
     ),
     Mutant(
-        "writers are not told that a topic is another one",
-        "topic_changes/switch.py",
-        "                PartitionDirectory.announce_settings(manager.filesystem, partition.directory.path)\n",
-        "                pass\n",
-        "a record is acknowledged that is not in the repartitioned topic",
-        (f"{_REPARTITION}::test_no_writer_appends_after_the_decision",),
-    ),
-    Mutant(
         "nothing is refused after a topic was repartitioned",
         "producer/topic_cache.py",
         "            if topic.id in found.earlier_ids:",
@@ -115,14 +107,6 @@ MUTANTS = (
         "            #",
         "the records of a repartitioned topic stay on the disk, where no erasure finds them",
         (f"{_REPARTITION}::test_a_kill_or_a_power_loss_at_any_step_leaves_the_old_or_the_new_partitions",),
-    ),
-    Mutant(
-        "a lock stays taken after an exception",
-        "partition/write/lock.py",
-        "                self._to_release.release()\n",
-        "                pass\n",
-        "one failed append locks everybody out",
-        (f"{_PUBLICATION}::test_the_lock_is_held_from_the_first_write_of_an_append_to_its_publication",),
     ),
     Mutant(
         "a forked child keeps the lock's descriptor",

@@ -14,14 +14,6 @@ MUTANTS = (
         ("tests/spark/test_sink_commit.py::test_a_batch_that_comes_again_adds_nothing_and_leaves_nothing",),
     ),
     Mutant(
-        "a sink takes an undecided commit for none",
-        "transaction/owner.py",
-        "            found.sync()  # else its records, and its offsets, might count later and not now",
-        "            pass",
-        "a micro-batch whose decision the disk takes later is in the log twice",
-        ("tests/spark/test_sink_commit.py::test_a_commit_whose_decision_is_refused_for_longer_is_undecided",),
-    ),
-    Mutant(
         "a stream's first batch does not say where it started",
         "spark/source/stream.py",
         "        if start == self._initial:",

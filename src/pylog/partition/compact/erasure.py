@@ -61,7 +61,7 @@ def erase(
     *,
     tombstones: bool,
     timeout_ms: int,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], object] = bool,
 ) -> ErasedPartition:
     """Erase the records of these keys that are in the partition now. Durable on return.
 
@@ -97,7 +97,7 @@ class _Erasure:
     """One run, under the cleaner's lock."""
 
     def __init__(
-        self, log: PartitionLog, keys: frozenset[bytes], tombstones: bool, progress: Callable[[int], None] | None
+        self, log: PartitionLog, keys: frozenset[bytes], tombstones: bool, progress: Callable[[int], object]
     ) -> None:
         self._log = log
         self._directory = log.directory
@@ -268,8 +268,7 @@ class _Erasure:
             for views in found:
                 self._check_process()
                 yield from views
-                if self._progress is not None:
-                    self._progress(sum(view.header.size_bytes for view in views))
+                self._progress(sum(view.header.size_bytes for view in views))
         self._check_process()
 
     def _too_many_changes(self) -> StorageError:

@@ -30,7 +30,7 @@ def verify_partition(
     topic_partition: TopicPartition,
     *,
     is_kafka: bool = False,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], object] = bool,
     report: VerifyReport | None = None,
     batch_limit_bytes: int = BATCH_LIMIT_BYTES,
     topic_id: str = "",
@@ -52,7 +52,7 @@ def verify_partition(
     history = History(filesystem, directory, producer_ids, strict=not is_kafka)
     check = _PartitionCheck(
         filesystem, directory, home_of(topic_id, topic_partition.partition), is_kafka, report,
-        progress or (lambda _: None), batch_limit_bytes, history,
+        progress, batch_limit_bytes, history,
     )  # fmt: skip
     for finding in check.run():
         yield Problem(topic_partition.topic, topic_partition.partition, **finding._asdict())
@@ -68,7 +68,7 @@ class _PartitionCheck:
     _home: str
     _is_kafka: bool
     _report: VerifyReport
-    _progress: Callable[[int], None]
+    _progress: Callable[[int], object]
     _batch_limit_bytes: int
     _history: History
     _state: CommitState | None = None

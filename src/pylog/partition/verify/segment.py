@@ -55,7 +55,7 @@ class SegmentCheck:
 
     def __init__(
         self, filesystem: FileSystem, directory: str, segment: CheckedSegment, history: History,
-        report: VerifyReport, progress: Callable[[int], None],
+        report: VerifyReport, progress: Callable[[int], object],
     ) -> None:  # fmt: skip
         self._filesystem = filesystem
         self._directory = directory
