@@ -104,7 +104,7 @@ ONE_CODEC = {
     "testing": "the simulated machine's disk, histories and their checker",
     "topic_changes": "orders of records, which are read and made by partition, whose tests run on both",
     "transaction/test_admin.py": "states",
-    "transaction/test_losses.py": "orders of steps; records are test_records.py's and test_readers.py's",
+    "transaction/test_rules_prevent_losses.py": "orders of steps; records are test_records.py's and test_readers.py's",
     "transaction/test_model.py": "orders of calls",
     "transaction/test_producer.py": "orders of steps",
     "transaction/test_state.py": "a value that changes",
@@ -112,7 +112,7 @@ ONE_CODEC = {
     "transaction/test_take_over.py": "orders of steps",
     "transaction/test_threads.py": "threads",
     "transaction/test_timeouts.py": "times",
-    "transaction/test_told_outcomes.py": "orders of steps",
+    "transaction/test_outcomes_told_to_producers.py": "orders of steps",
 }
 
 EXAMPLES = 100 if COMPILED else 40  # the readable codec takes several times as long

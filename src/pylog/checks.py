@@ -61,8 +61,8 @@ def _wrong(option: str, expected: str, value: object) -> ConfigError:
 
 
 def refuse_records(topic: object, call: str) -> None:
-    """``InvalidTopicName`` for the topics that only commits write, as a broker refuses records for
-    them."""
+    """Raises ``InvalidTopicName`` for the topics that only commits write, as a broker refuses
+    records for them."""
     refuse_decisions(topic, call)
     if topic == OFFSETS_TOPIC:
         raise InvalidTopicName(
@@ -72,8 +72,8 @@ def refuse_records(topic: object, call: str) -> None:
 
 
 def refuse_decisions(topic: object, call: str) -> None:
-    """``InvalidTopicName`` for the topic that says which transactions are committed: only those
-    write it."""
+    """Raises ``InvalidTopicName`` for the topic that says which transactions are committed: only
+    those write it."""
     if topic == TRANSACTIONS_TOPIC:
         raise InvalidTopicName(
             f"{call}: {TRANSACTIONS_TOPIC} says which transactions of this log are committed: it is only read; take another",
@@ -82,7 +82,7 @@ def refuse_decisions(topic: object, call: str) -> None:
 
 
 def require_seconds(option: str, value: object) -> None:
-    """``ConfigError`` unless ``value`` is a number of seconds from 0 to infinity."""
+    """Raises ``ConfigError`` unless ``value`` is a number of seconds from 0 to infinity."""
     if not _is_number(value) or value < 0:
         raise _wrong(option, "a number of seconds of at least 0", value)
 
@@ -95,7 +95,8 @@ def require_milliseconds(option: str, value: object) -> float:
 
 
 def require_timeout(value: object) -> None:
-    """``ConfigError`` unless ``value`` is a number of seconds, also below 0, or None (no limit)."""
+    """Raises ``ConfigError`` unless ``value`` is a number of seconds, also below 0, or None (no
+    limit)."""
     if value is None:
         return
     if not _is_number(value):

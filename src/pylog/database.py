@@ -32,7 +32,7 @@ class Database:
     """Statements on one connection. In their text, ``?`` stands for a value."""
 
     def __init__(self, connection: Any) -> None:
-        """``ConfigError`` if the connection is of no driver that is known here."""
+        """Raises ``ConfigError`` if the connection is of no driver that is known here."""
         self.connection = connection
         self._is_alchemys = hasattr(connection, "exec_driver_sql")
         if self._is_alchemys:
@@ -88,7 +88,8 @@ class Database:
         return bool(getattr(info, "transaction_status", None) == _IDLE)
 
     def require_transactions(self) -> None:
-        """``ConfigError`` if each statement of this connection is a transaction of its own."""
+        """Raises ``ConfigError`` if each statement of this connection is a transaction of its
+        own."""
         if self._is_automatic():
             raise ConfigError(
                 "the connection commits each statement by itself (autocommit); open it with transactions",

@@ -176,9 +176,10 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         """Delete a topic, its records, and the groups' commits in it. Durable on return.
 
         Its producers, and consumers assigned to it, get ``TopicNotFound``; subscriptions
-        continue without it. ``TopicNotFound``; ``LogLocked`` if a stopped process holds a lock of
-        the topic for 30 s: it still exists (try again), or it is gone, and the next opening for
-        writing removes the rest, as after ``StorageFull``, ``StorageError``.
+        continue without it. ``TopicNotFound``, ``ReadOnlyLog``; ``LogLocked`` if a stopped process
+        holds a lock of the topic for 30 s: it still exists (try again), or it is gone, and the next
+        opening for writing removes the rest, as after ``StorageFull``, ``StorageError`` and
+        ``OutcomeUnknown`` (a sync was refused).
         """
         refuse_decisions(name, "delete_topic")
         self.manager.delete_topic(name)
@@ -199,9 +200,11 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         """Give a topic another name, with its records, id and groups' positions. Durable on return.
 
         Its producers get ``TopicNotFound`` then; subscriptions to the old name continue without it.
-        ``TopicNotFound``, ``TopicExists``, ``InvalidTopicName``; ``ConfigError`` for more than
-        about 1,800,000 commits of groups in the topic; ``LogLocked`` if a transaction stays open in
-        it for 30 s, or a stopped process holds a lock: nothing was changed, call again.
+        ``TopicNotFound``, ``TopicExists``, ``InvalidTopicName``, ``ReadOnlyLog``; ``ConfigError``
+        for more than about 1,800,000 commits of groups in the topic; ``TopicChanged`` if others
+        have changed it, ``LogLocked`` if a transaction stays open in it for 30 s, or a stopped
+        process holds a lock, ``OutcomeUnknown`` if a sync is refused: call again. If neither name
+        is found then, the change is decided, and the next opening for writing completes it.
         """
         from pylog.topic_changes.rename import rename_topic  # rarely needed
 
@@ -217,8 +220,9 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         A copy takes the topic's place: producers' records meanwhile fail with ``TopicChanged``;
         send them again. ``progress`` gets the number of bytes copied since its last call. A killed
         call is repeated, or has changed everything. ``TopicNotFound``, ``ConfigError``,
-        ``StorageFull``, ``CorruptRecord``, ``MissingCodec``; ``LogLocked`` as for ``rename_topic``,
-        and if records are deleted or compacted during each of 5 copies.
+        ``ReadOnlyLog``, ``StorageFull``, ``CorruptRecord``, ``MissingCodec``; ``TopicChanged``,
+        ``OutcomeUnknown``, ``LogLocked`` as for ``rename_topic``, the last one also if records are
+        deleted or compacted during each of 5 copies.
         """
         from pylog.topic_changes.repartition import repartition  # rarely needed
 
@@ -277,7 +281,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         topic gets other partitions meanwhile: call again; ``TopicNotFound``,
         ``ReadOnlyLog``, ``ReadOnlyTopic`` (it takes no tombstones, and nothing was erased),
         ``DeliveryTimeout`` (another process has the partition's lock), ``OutcomeUnknown`` (a sync
-        was refused), ``StorageFull``. After an error, call it again.
+        was refused), ``StorageFull``. After an error, call it again; after ``RecordTooLarge``
+        (tombstones of too many keys for one batch) with fewer keys.
         """
         require_count("timeout_ms", timeout_ms, 0)
         if tombstones is not None:
@@ -312,8 +317,9 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         limited to the log's range. ``dry_run=True`` commits nothing. Returns the old and new
         offsets. ``GroupNotEmpty``, ``ConfigError``; without partitions ``GroupNotFound``.
         ``TopicNotFound``, ``InvalidPartition``, ``ReadOnlyLog``; ``CommitFailed`` if a topic is
-        renamed or repartitioned meanwhile, ``OutcomeUnknown`` if a sync is refused: call again.
-        With ``to_time_ms`` ``CorruptSegment``, ``MissingCodec``.
+        renamed or repartitioned meanwhile, ``OutcomeUnknown`` if a sync is refused: call again;
+        after ``RecordTooLarge`` (too many partitions for one batch) with fewer. With ``to_time_ms``
+        ``CorruptSegment``, ``MissingCodec``.
         """
         return _groups(self.manager).reset(
             group, partitions, to=to, to_time_ms=to_time_ms, shift_by=shift_by, offsets=offsets, dry_run=dry_run
@@ -321,7 +327,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
 
     def delete_group(self, group: str) -> None:
         """Remove a group without members, and its commits. Durable on return. ``GroupNotEmpty``,
-        ``GroupNotFound``, ``LogLocked``: also if a topic's change can't be completed."""
+        ``GroupNotFound``, ``ReadOnlyLog``, ``LogLocked``: also if a topic's change can't be
+        completed; ``OutcomeUnknown``: it is gone, but a sync was refused."""
         _groups(self.manager).delete(group)
 
     # Transactions
@@ -339,7 +346,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         """Abort the ongoing transaction of an id, also if its owner lives: that one's next call
         raises ``TransactionAborted``. Visible on return. ``TransactionNotFound``,
         ``InvalidTransactionState`` if none is ongoing, ``LogLocked``, ``ReadOnlyLog``,
-        ``StorageFull``, ``CorruptSegment``."""
+        ``StorageFull``, ``CorruptSegment``; ``DeliveryTimeout`` if a writer is stopped: call again,
+        it may be decided."""
         _transactions(self.manager).abort(transactional_id)
 
     def open_transactions(self, topics: Iterable[str] = ()) -> list[OpenTransactionDescription]:
@@ -388,6 +396,7 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         """Check every batch, record, seal, index and checkpoint of a topic, or of all. Reads only.
 
         Needs no lock. ``progress`` gets the number of bytes checked since its last call.
+        ``TopicNotFound``.
         """
         from pylog.partition.verify import VerifyReport
 
@@ -398,7 +407,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     def find_problems(
         self, topics: Iterable[str] = (), *, progress: Callable[[int], object] | None = None, report: VerifyReport | None = None
     ) -> Iterator[Problem]:  # fmt: skip
-        """Yield what ``verify`` finds in these topics, or all. ``report`` gets only the counts."""
+        """Yield what ``verify`` finds in these topics, or all. ``report`` gets only the counts.
+        ``TopicNotFound``."""
         wanted = require_several("topics", topics)
         names = [name if isinstance(name, str) else check_topic_name(name) for name in wanted]
         return _with_notes(self.manager, self.manager.find_problems(names, _checked(progress), report), report)
@@ -410,9 +420,9 @@ class Log(OfOneProcess, metaclass=AbsentNames):
 
         An unchanged earlier copy there is replaced at the end, in one step; its sealed segments are
         kept, not copied. ``progress`` gets the number of bytes of segments since its last call.
-        ``NotABackup``, ``ConfigError``, ``LogLocked``, ``ReadOnlyLog``, ``CorruptRecord``,
-        ``StorageFull``; ``StorageError`` if a topic is renamed, repartitioned or altered to be
-        compacted meanwhile: call again.
+        ``NotABackup``, ``ConfigError``, ``LogLocked``, ``DeliveryTimeout`` (a writer is stopped),
+        ``ReadOnlyLog``, ``CorruptRecord``, ``StorageFull``; ``StorageError`` if a topic is renamed,
+        repartitioned or altered to be compacted meanwhile: call again.
         """
         from pylog.backup.backup import back_up
 

@@ -10,7 +10,7 @@ import pytest
 
 from pylog.testing.machine import Killed, Process, Step
 from tests.transaction.stage import ROOT, Stage
-from tests.transaction.test_losses import kill_at
+from tests.transaction.test_rules_prevent_losses import kill_at
 
 VALUES = {0: "of the dead one"}
 

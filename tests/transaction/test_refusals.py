@@ -41,8 +41,8 @@ from pylog.transaction.table import TransactionTable
 from pylog.transaction.unfinished import FINISHED_AT_ONCE, UNFINISHED_MAX
 from tests.system import fail
 from tests.transaction.stage import ROOT, Owner, Stage, values_of
-from tests.transaction.test_losses import kill_at
 from tests.transaction.test_producer import each, refused
+from tests.transaction.test_rules_prevent_losses import kill_at
 
 BOTH = {0: "T1", 1: "T1"}
 DIRECTORY = f"{ROOT}/.pylog/transactions/app"

@@ -116,7 +116,7 @@ def _check_columns(schema: pa.Schema) -> None:
 
 
 def _check_content(table: pa.Table) -> None:
-    """``ConfigError`` for wrong lengths, or for entries that a dictionary lacks."""
+    """Raises ``ConfigError`` for wrong lengths, or for entries that a dictionary lacks."""
     try:
         table.validate()
         for column in table.columns:

@@ -128,8 +128,8 @@ class _Backup:
         )
 
     def _refuse_compaction(self, partition: PartitionLog, cut: Cut) -> None:
-        """``StorageError`` if the topic is, or was, compacted only since the cut: records may be
-        gone that the copy must have."""
+        """Raises ``StorageError`` if the topic is, or was, compacted only since the cut: records
+        may be gone that the copy must have."""
         topic = self._manager.describe_topic(partition.topic)
         if topic.name in cut.compacted:
             return

@@ -143,7 +143,7 @@ class PartitionCopy:
                 start = max(start, now)
 
     def _copy_listed(self, state: CommitState, start: int) -> None:
-        """``FileNotFoundError`` if a segment is not there any more."""
+        """Raises ``FileNotFoundError`` if a segment is not there any more."""
         end = state.log_end_offset
         if start >= end:
             return

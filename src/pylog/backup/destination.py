@@ -33,7 +33,8 @@ class Destination:
     """The directory ``path`` of a backup of the log at ``root``. Both are absolute."""
 
     def __init__(self, filesystem: FileSystem, path: str, root: str, log_id: str) -> None:
-        """``ConfigError`` if no backup of this log can be made there, whatever is there now."""
+        """Raises ``ConfigError`` if no backup of this log can be made there, whatever is there
+        now."""
         self.path = path = path.rstrip("/")
         self.filesystem = filesystem
         self.unfinished = path + UNFINISHED
@@ -121,7 +122,7 @@ class Destination:
         return record
 
     def check_unchanged(self, record: Record | None) -> None:
-        """``NotABackup`` if someone has changed the copy."""
+        """Raises ``NotABackup`` if someone has changed the copy."""
         if record is not None and (why := what_changed(self.filesystem, self.path, record)) is not None:
             raise self._refused(f"is a copy that was changed since it was made: {why}")
 

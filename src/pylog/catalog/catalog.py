@@ -162,8 +162,8 @@ class Catalog:
         return self.publish(TopicDescription(name, topic_id, partitions, config))
 
     def _refuse_changed(self, name: str, partitions: int) -> None:
-        """``TopicChanged`` if a topic has had the name, or one too similar, or may be about to get
-        it."""
+        """Raises ``TopicChanged`` if a topic has had the name, or one too similar, or may be about
+        to get it."""
         filesystem, layout = self._filesystem, self._layout
         for before in self.being_changed():
             after = name_after(filesystem, layout, before)
@@ -184,7 +184,7 @@ class Catalog:
                 return topic_id
 
     def refuse_collision(self, name: str) -> None:
-        """``TopicExists`` if a topic has the name, or one too similar."""
+        """Raises ``TopicExists`` if a topic has the name, or one too similar."""
         for other in self.names():
             if other == name:
                 raise TopicExists(
@@ -199,7 +199,7 @@ class Catalog:
                 )  # fmt: skip
 
     def refuse_deleted(self, name: str) -> None:
-        """``TopicExists`` while directories of a deleted topic of this name are still there."""
+        """Raises ``TopicExists`` while directories of a deleted topic of this name exist."""
         if self._is_being_deleted(name):
             raise TopicExists(
                 f"a topic {name!r} was deleted, and not all of it is gone yet: open the log for writing again, which removes "

@@ -25,7 +25,7 @@ class LogSettings(NamedTuple):
 
 
 def read_settings(filesystem: FileSystem, path: str) -> LogSettings:
-    """``CorruptSegment``; ``FormatVersionError`` for an option of a later version."""
+    """Raises ``CorruptSegment``; ``FormatVersionError`` for an option of a later version."""
     try:
         content = read_json(filesystem, path)
     except own(FileNotFoundError):

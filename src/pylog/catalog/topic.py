@@ -134,7 +134,7 @@ class TopicConfig(NamedTuple):
         return changed
 
     def check(self) -> None:
-        """``ConfigError`` for a value out of range."""
+        """Raises ``ConfigError`` for a value out of range."""
         _check_range("segment_bytes", self.segment_bytes, 1024, INT32_MAX)
         _check_range("segment_ms", self.segment_ms, 1, INT64_MAX)
         _check_range("segment_index_bytes", self.segment_index_bytes, 24, INT32_MAX)
@@ -252,7 +252,7 @@ def check_new_topic_name(name: object) -> str:
 
 
 def check_no_internal_name(name: str) -> None:
-    """``InvalidTopicName`` for a topic that Kafka itself writes to, or one too similar."""
+    """Raises ``InvalidTopicName`` for a topic that Kafka itself writes to, or one too similar."""
     if collision_key(name) in map(collision_key, INTERNAL_TOPICS):
         raise InvalidTopicName(
             f"no topic is created with the name {name!r}: Kafka keeps its own state in it, and a broker that served this log "

@@ -83,7 +83,7 @@ class BatchView:
         return self.header.base_offset + self.header.last_offset_delta
 
     def check_crc(self) -> None:
-        """``CorruptRecord`` if the CRC-32C does not match the bytes that it covers."""
+        """Raises ``CorruptRecord`` if the CRC-32C does not match the bytes that it covers."""
         found = crc32c(memoryview(self.buffer)[CRC_START:])
         if found != self.header.crc:
             raise CorruptRecord(

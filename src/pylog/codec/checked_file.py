@@ -32,8 +32,8 @@ class FileKind(NamedTuple):
         _HEAD.pack_into(data, 0, self.magic, self.version, crc)
 
     def check(self, data: bytes, path: str, least_bytes: int = HEAD_BYTES) -> None:
-        """``CorruptSegment`` unless the head is of this kind and version, and the rest is as it was
-        written."""
+        """Raises ``CorruptSegment`` unless the head is of this kind and version, and the rest is as
+        it was written."""
         if len(data) < least_bytes:
             raise self.damage(path, f"{len(data)} bytes")
         magic, version, crc = _HEAD.unpack_from(data)

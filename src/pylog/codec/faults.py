@@ -120,7 +120,7 @@ def unusable_timestamp(timestamp_ms: object) -> InvalidTimestamp:
 
 
 def check_timestamp(timestamp_ms: int) -> None:
-    """``InvalidTimestamp`` for a time that no record can have."""
+    """Raises ``InvalidTimestamp`` for a time that no record can have."""
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool) or not 0 <= timestamp_ms <= INT64_MAX:
         raise unusable_timestamp(timestamp_ms)
 

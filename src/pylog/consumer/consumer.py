@@ -232,7 +232,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         get lists of partitions, while polling: ``on_assigned`` those now read, ``on_revoked`` those
         about to be given up (it may still commit), ``on_lost`` those that others already have
         (default: ``on_revoked``). ``ConfigError`` if the members have another ``assignor``;
-        ``LogLocked``, ``InstanceFenced``, ``StorageFull``.
+        ``LogLocked``, ``InstanceFenced``, ``StorageFull``, ``OutcomeUnknown`` (a sync was refused).
 
         ``InvalidTopicName``; with ``auto_offset_reset="by_duration:..."`` as ``seek_to_time``.
         """
@@ -300,7 +300,11 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         Raises ``Wakeup`` after ``wakeup()``. Raises ``CorruptRecord``, ``SerializationError``,
         ``OffsetOutOfRange`` and ``NoOffsetForPartition`` with ``topic``, ``partition`` and
         ``offset``, after the records before it were returned. The position stays there: a later
-        poll raises again unless the application seeks. In a group ``InstanceFenced``.
+        poll raises again unless the application seeks. ``CorruptSegment``, ``MissingCodec``,
+        ``TopicNotFound``, ``InvalidPartition`` (assigned, and its topic has fewer now). In a group
+        ``InstanceFenced``, ``ConfigError`` (expelled, and the members have another ``assignor``
+        now); ``LogLocked``, ``StorageFull``, ``OutcomeUnknown`` if the group's start in a topic
+        with ``retention="consumed"`` can't be committed yet.
         """
         if unknown:
             refuse_keywords("Consumer.poll", unknown)
@@ -313,8 +317,9 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         not apply. A table ends early once it holds ``fetch_max_bytes``; it has no rows if ``poll``
         would return []. It is fastest with ``max_records`` in the ten thousands.
 
-        Raises like ``poll``; ``InvalidTimestamp`` for a time out of range in microseconds, after
-        the records before it; ``ConfigError`` without the ``arrow`` extra.
+        Raises like ``poll``, but no ``SerializationError``; ``InvalidTimestamp`` for a time out of
+        range in microseconds, after the records before it; ``ConfigError`` without the ``arrow``
+        extra.
         """
         from pylog.consumer.arrow_decoding import arrow_format
 
@@ -403,7 +408,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
 
     def metrics(self) -> dict[str, int]:
         """Counts since the consumer was made, and its current state. ``bytes_fetched`` also counts
-        what was read ahead. ``TopicNotFound``."""
+        what was read ahead. ``TopicNotFound``, ``InvalidPartition``."""
         with self._call():
             in_hand = 0 if self._chunk is None else self._chunk.left
             return {
@@ -436,18 +441,20 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
             self._assigned(partition).move_to(offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Continue at the first record kept, in these partitions or in all. ``TopicNotFound``."""
+        """Continue at the first record kept, in these partitions or in all. ``TopicNotFound``,
+        ``InvalidPartition``."""
         self._seek_to(EARLIEST, partitions)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Continue after the last record there is now, in these partitions or in all.
-        ``TopicNotFound``."""
+        ``TopicNotFound``, ``InvalidPartition``."""
         self._seek_to(LATEST, partitions)
 
     def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
         """Continue at the first record at or after this timestamp, or else at the end.
 
-        In these partitions or in all. ``TopicNotFound``, ``CorruptSegment``, ``MissingCodec``.
+        In these partitions or in all. ``TopicNotFound``, ``InvalidPartition``, ``CorruptSegment``,
+        ``MissingCodec``.
         """
         self._seek_to(require_count("timestamp_ms", timestamp_ms, 0), partitions)
 
@@ -505,7 +512,8 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
         (default: ``default_api_timeout_ms``). In both cases nothing was committed; after
         ``LogLocked``, try again. ``OutcomeUnknown``: a sync was refused, perhaps after the commit
         became visible; call again. Also raises ``StorageFull`` and ``StorageError``,
-        ``InstanceFenced``; ``TopicNotFound`` and ``InvalidPartition`` of ``offsets``.
+        ``InstanceFenced``; ``TopicNotFound`` and ``InvalidPartition`` of ``offsets``;
+        ``RecordTooLarge`` for notes of more than a batch.
         """
         require_timeout(timeout)
         with self._call():
@@ -656,7 +664,7 @@ class Consumer(OfOneProcess, metaclass=AbsentNames):
 
     def lag(self) -> dict[TopicPartition, int]:
         """How many offsets each assigned partition is behind its end, if it has a position.
-        ``TopicNotFound``."""
+        ``TopicNotFound``, ``InvalidPartition``."""
         with self._call():
             return self._lag()
 

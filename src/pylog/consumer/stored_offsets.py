@@ -75,7 +75,8 @@ class StoredOffsets:
         Positions of partitions that were given up since the last save are written, too: this
         transaction may have the effects of their records. The records before a position are
         durable on return. ``CommitFailed`` if another consumer has saved further positions, or if
-        ``restore`` has failed: roll back, then call ``restore``.
+        ``restore`` has failed: roll back, then call ``restore``; so too after ``TopicNotFound`` (a
+        topic was deleted since the last poll). ``OutcomeUnknown`` if a sync is refused.
         """
         if self._is_ahead:
             raise CommitFailed(

@@ -132,7 +132,7 @@ class GroupAdmin:
             return True
 
     def describe(self, group: str) -> GroupDescription:
-        """``GroupNotFound`` for a group that has no members and has committed nothing."""
+        """Raises ``GroupNotFound`` for a group that has no members and has committed nothing."""
         (found, dead), committed = self._alive(group), self.committed(group)
         if not committed:
             self._require_there(group)
@@ -173,7 +173,8 @@ class GroupAdmin:
                 yield name, end, max(end - at, 0)
 
     def _require_there(self, group: str) -> None:
-        """``GroupNotFound`` without members and commits. Commits in deleted topics count here."""
+        """Raises ``GroupNotFound`` without members and commits. Commits in deleted topics count
+        here."""
         if self._alive(group)[0].members or self.offsets.committed(group):
             return
         names = self.names()
@@ -203,7 +204,7 @@ class GroupAdmin:
         return _holding(self.directory(group), append, left_s())
 
     def require_empty(self, grant: GroupGrant) -> None:
-        """``GroupNotEmpty`` if a member lives. Dead members are removed, static
+        """Raises ``GroupNotEmpty`` if a member lives. Dead members are removed, static
         ones too: a manual change does not wait for their return."""
         directory, found = grant.directory, grant.state.read()
         dead = dead_members(directory, found)

@@ -85,7 +85,7 @@ ASSIGNORS: dict[str, Assignor] = {
 
 
 def check_assignor(name: object) -> None:
-    """``ConfigError`` if there is no such assignor."""
+    """Raises ``ConfigError`` if there is no such assignor."""
     if not isinstance(name, str) or name not in ASSIGNORS:
         raise ConfigError(
             f"assignor={name!r}; there are {', '.join(map(repr, ASSIGNORS))}", option="assignor", value=name

@@ -34,7 +34,8 @@ class GroupGrant:
         self.holder = 0  # the process that called ``holding``, until that returns
 
     def check(self) -> None:
-        """``ForkedHandle`` if a signal handler has forked and the child does its parent's work."""
+        """Raises ``ForkedHandle`` if a signal handler has forked and the child does its parent's
+        work."""
         if self.holder != self.directory.filesystem.process_id():
             raise ForkedHandle(
                 f"the group {self.directory.group!r} was being changed by this thread when a signal handler forked; the parent "

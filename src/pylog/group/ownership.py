@@ -16,8 +16,8 @@ from pylog.model import TopicPartition
 
 
 def require_owned(name: str, group: Group, member: Member, partitions: Mapping[TopicPartition, int]) -> None:
-    """``CommitFailed`` if the member of the group of this name does not own all these partitions,
-    or has taken one after the generation beside it: after its records were read."""
+    """Raises ``CommitFailed`` if the member of the group of this name does not own all these
+    partitions, or has taken one after the generation beside it: after its records were read."""
     owned = member.owned
     for partition in partitions:
         if partition not in owned:

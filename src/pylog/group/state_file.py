@@ -200,7 +200,7 @@ class GroupDecoder:
         self._last: tuple[bytes | None, Group, _KnownMembers] = None, Group(), {}
 
     def decode(self, data: bytes) -> Group:
-        """``CorruptSegment`` if it is not a group."""
+        """Raises ``CorruptSegment`` if it is not a group."""
         last, group, before = self._last
         if data == last:
             return group

@@ -42,7 +42,8 @@ class TransactionIndexReader:
         self._count = self._entries.count()
 
     def refuse_more_than(self, limit: int) -> None:
-        """``CorruptSegment``, before any read, for more entries than markers fit in the segment."""
+        """Raises ``CorruptSegment``, before any read, for more entries than markers fit in the
+        segment."""
         if self._count > limit:
             path = self._entries.file.path
             raise CorruptSegment(

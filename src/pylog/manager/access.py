@@ -1,8 +1,8 @@
 """What producers and consumers use of a log, and how they get it from a user's argument.
 
 A ``Log`` is a public face; its manager does the work. Another log for producers or consumers has
-these members as well, and returns itself, or another object, as its ``manager``. Transactions and
-named producers need a ``LogManager``: they keep files beside the topics.
+these members as well, and returns itself, or another object, as its ``manager``. Groups,
+transactions, named producers and tables need a ``LogManager``: they keep files beside the topics.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class OpenedLog(Protocol):
         """Whether the log was closed."""
 
     def require_writable(self) -> None:
-        """``ReadOnlyLog``, with the reason, if records can't be appended; ``Closed``."""
+        """Raises ``ReadOnlyLog``, with the reason, if records can't be appended; ``Closed``."""
 
     def catalog_version(self) -> int:
         """A number that differs after each change of a topic."""
 
     def describe_topic(self, name: str) -> TopicDescription:
-        """``TopicNotFound``."""
+        """Raises ``TopicNotFound``."""
 
     def close_gone(self, name: str) -> None:
         """Close what is open of a topic that was deleted, repartitioned or created again."""
@@ -79,7 +79,7 @@ class ProducerLog(OpenedLog, Protocol):
         """The topic, created if necessary and allowed."""
 
     def partition(self, topic: str, number: int) -> ProducerPartition:
-        """``TopicNotFound``, ``InvalidPartition``."""
+        """Raises ``TopicNotFound``, ``InvalidPartition``."""
 
     def next_producer_id(self) -> int:
         """An id that no other producer of this log has or had."""
@@ -98,7 +98,7 @@ class ConsumerLog(OpenedLog, Protocol):
         """Those of these topics that exist, by one look at the catalog."""
 
     def partition(self, topic: str, number: int) -> PartitionLog:
-        """``TopicNotFound``, ``InvalidPartition``."""
+        """Raises ``TopicNotFound``, ``InvalidPartition``."""
 
     def wake(self) -> None:
         """Let all waits of this process check again whether they are ready."""

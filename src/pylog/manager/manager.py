@@ -243,7 +243,7 @@ class LogManager:
         return self._catalog.version()
 
     def require_writable(self) -> None:
-        """``ReadOnlyLog``, with the reason, if records can't be appended; ``Closed``."""
+        """Raises ``ReadOnlyLog``, with the reason, if records can't be appended; ``Closed``."""
         self.writable_catalog()
 
     def writable_catalog(self) -> Catalog:
@@ -387,7 +387,7 @@ class LogManager:
         self.wake()
 
     def check_open(self) -> None:
-        """``Closed``."""
+        """Raises ``Closed``."""
         if self.closed:
             raise self._closed()
 

@@ -160,8 +160,9 @@ def make_root(filesystem: FileSystem, root: str, *, may_create: bool, shared_gro
 
 
 def refuse_directory_of_others(filesystem: FileSystem, layout: Layout) -> None:
-    """``LogNotFound`` if a directory without a manifest holds more than an unfinished creation.
-    Another process may be creating the log now: its manifest exists before its first topic."""
+    """Raises ``LogNotFound`` if a directory without a manifest holds more than an unfinished
+    creation. Another process may be creating the log now: its manifest exists before its first
+    topic."""
     others = [name for name in filesystem.names(layout.root) if name != PRIVATE]
     if others and read_manifest(filesystem, layout.manifest) is None:
         shown = ", ".join(map(repr, others[:NAMES_SHOWN])) + (", ..." if len(others) > NAMES_SHOWN else "")
@@ -173,7 +174,8 @@ def refuse_directory_of_others(filesystem: FileSystem, layout: Layout) -> None:
 
 
 def check_place(filesystem: FileSystem, layout: Layout) -> None:
-    """``UnsafeDirectory``; ``LogLocked`` if locks can't be relied on to exclude other writers."""
+    """Raises ``UnsafeDirectory``; ``LogLocked`` if locks can't be relied on to exclude other
+    writers."""
     if filesystem.is_open_to_all(layout.root):
         raise UnsafeDirectory(
             f"any user of this machine may replace the files of {layout.root!r}: take the permission away (chmod o-w), name a "
@@ -195,7 +197,7 @@ def check_place(filesystem: FileSystem, layout: Layout) -> None:
 
 
 def check_lock_kind(layout: Layout, manifest: Manifest) -> None:
-    """``LogLocked`` if the log is written under another kind of locks than this system's."""
+    """Raises ``LogLocked`` if the log is written under another kind of locks than this system's."""
     if manifest.locks != LOCK_KIND:
         raise LogLocked(
             f"{layout.root} is written under {manifest.locks} locks, this system has {LOCK_KIND}; they don't see each other",
@@ -204,7 +206,8 @@ def check_lock_kind(layout: Layout, manifest: Manifest) -> None:
 
 
 def check_topic_options(options: Mapping[str, object]) -> None:
-    """``ConfigError`` for options that no topic has, with Kafka's name for it or a similar one."""
+    """Raises ``ConfigError`` for options that no topic has, with Kafka's name for it or a similar
+    one."""
     for option in options:
         here = option.replace(".", "_").replace("-", "_")
         if option in TopicConfig._fields:

@@ -52,7 +52,8 @@ def relay(
 
     Raises the errors of ``Producer.send`` for the first row that cannot be sent, for example
     ``TopicNotFound``, with its id as the fact ``row``; nothing of its batch is in the log then, and
-    the next call tries it again. ``ProducerFenced`` if another relay of this table has begun.
+    the next call tries it again. ``ProducerFenced`` if another relay of this table has begun;
+    else as ``Producer.init_transactions`` and ``commit_transaction``; ``ReadOnlyLog``.
     ``ConfigError`` if the database is older than what the log has of it (it was restored), or if
     the connection is of no use. And the driver's errors.
     """

@@ -67,7 +67,7 @@ class Outbox:
     """
 
     def __init__(self, connection: Any, *, table: str = TABLE, clock: Clock | None = None) -> None:
-        """``ConfigError`` if the connection is of another driver or database."""
+        """Raises ``ConfigError`` if the connection is of another driver or database."""
         self._database = Database(connection)
         self._table = check_table(table)
         self._clock = clock or SystemClock()

@@ -175,7 +175,7 @@ class PartitionDirectory(NamedTuple):
         return self._replace(filesystem=seen_through(self.filesystem, self.path, segments.swaps))
 
     def check_topic(self) -> None:
-        """``TopicNotFound`` if another topic of the same name has the directory now.
+        """Raises ``TopicNotFound`` if another topic of the same name has the directory now.
 
         For callers that open files again: what they know of the old files is not true of these.
         """

@@ -58,7 +58,7 @@ class LeaderEpochs:
 
     @classmethod
     def load(cls, filesystem: FileSystem, directory: str) -> LeaderEpochs:
-        """``CorruptSegment`` for a malformed checkpoint or impossible numbers in it;
+        """Raises ``CorruptSegment`` for a malformed checkpoint or impossible numbers in it;
         ``FormatVersionError``."""
         path = f"{directory}/{EPOCH_CHECKPOINT}"
         return cls(

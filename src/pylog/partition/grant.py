@@ -36,7 +36,7 @@ class Grant:
         self.settings = None
 
     def check(self) -> None:
-        """``ForkedHandle`` in a child that returned from a signal handler into its parent's
+        """Raises ``ForkedHandle`` in a child that returned from a signal handler into its parent's
         change."""
         if not self._is_held():
             raise self.forked()

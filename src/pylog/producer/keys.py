@@ -28,8 +28,8 @@ def with_key(append: Callable[..., Any], partition: TopicPartition) -> Callable[
 
 
 def require_keys(topic: str, keys: Sequence[Any] | None, start: int, stop: int) -> None:
-    """``InvalidRecord`` for the first record of ``start`` to ``stop`` without a key; its ``index``
-    says which."""
+    """Raises ``InvalidRecord`` for the first record of ``start`` to ``stop`` without a key; its
+    ``index`` says which."""
     if start >= stop:
         return
     if keys is None:

@@ -194,14 +194,16 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         ``headers`` are a sequence of (name, bytes or None) pairs, or a dict. ``sequence``: of named
         producers, see there. The ``Delivery`` has the outcome of the record. This call only raises
         errors of the record or of the producer, and nothing was sent then:
-        ``TopicNotFound``, ``ConfigError`` (the partitioner is not the topic's),
+        ``TopicNotFound``, ``TopicChanged`` (repartitioned meanwhile: call again), ``ConfigError``
+        (the partitioner is not the topic's),
         ``InvalidPartition``, ``SerializationError``, ``InvalidTimestamp``, ``RecordTooLarge``,
         ``InvalidRecord`` (no key, in a compacted topic), ``ReadOnlyTopic``, ``BufferTimeout``,
         ``Closed``, ``ForkedHandle``. For a topic that is new to the producer ``MissingCodec`` (of
-        its ``compression_type``), and ``TopicExists`` (``auto_create_topics`` can't create it
-        beside a similar name). In a named producer ``OutOfOrderSequence``. With a
-        ``transactional_id`` ``InvalidTransactionState``, ``TransactionAborted``,
-        ``ProducerFenced``.
+        its ``compression_type``), and with ``auto_create_topics`` ``TopicExists`` (a similar name)
+        and ``LogLocked``. In a named producer ``OutOfOrderSequence``, and of its look into the log
+        ``DeliveryTimeout`` (after ``max_block_ms``) and ``OutcomeUnknown`` (a sync was refused).
+        With a ``transactional_id`` ``InvalidTransactionState``, ``TransactionAborted``,
+        ``CommitFailed`` (of the last commit), ``ProducerFenced``.
         """
         if self._serializes:
             key = serialized("key", self._config.key_serializer, key)
@@ -280,7 +282,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         What is still under way does not count. The log has every sequence up to it that was sent;
         with ``acks="all"`` it is durable. ``ConfigError`` without a name, ``TopicNotFound``,
         ``InvalidPartition``, ``DeliveryTimeout`` if another process holds the partition's lock;
-        ``TopicExists``, ``MissingCodec``, ``ReadOnlyTopic`` as for ``send``.
+        ``OutcomeUnknown`` if a sync is refused; ``ForkedHandle``; ``TopicExists``, ``LogLocked``,
+        ``MissingCodec``, ``ReadOnlyTopic`` as for ``send``.
         """
         sender = self._sender_of_sequences()
         self._topics.refresh()  # the topic may have been created again
@@ -370,8 +373,9 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
 
         An earlier producer with the id is fenced: its calls raise ``ProducerFenced``, and what it
         has not committed is aborted. ``LogLocked`` if a process that changes the id is stopped,
-        ``OutcomeUnknown`` if its last commit cannot be made durable, ``StorageFull``: call it
-        again. ``InvalidTransactionState`` for a second call; ``ForkedHandle``.
+        ``DeliveryTimeout`` if a writer is, ``OutcomeUnknown`` if its last commit cannot be made
+        durable, ``StorageFull``: call it again. ``InvalidTransactionState`` for a second call;
+        ``ConfigError`` without an id; ``ForkedHandle``.
         """
         self._of_transactions("init_transactions").init(self._sender)
 
@@ -381,7 +385,8 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         A ``send`` of another thread that returned before this call is in the last transaction, or
         fails. One that is still running may be in either, a ``send_many`` in both.
         ``InvalidTransactionState`` without ``init_transactions``, or inside a transaction.
-        ``ProducerFenced``. ``LogLocked``, ``StorageError``: call it again.
+        ``ProducerFenced``. ``LogLocked``, ``DeliveryTimeout`` (the last transaction can't be ended
+        yet), ``StorageError``: call it again.
         """
         self._of_transactions("begin_transaction").begin(self._sender)
 
@@ -397,7 +402,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         They are appended and checked by ``commit_transaction``, which raises ``CommitFailed`` if
         the member does not own the partitions any more: abort, and read the records again.
         ``TopicNotFound``, ``InvalidPartition``, ``InvalidTransactionState``,
-        ``TransactionAborted``, ``ProducerFenced``.
+        ``TransactionAborted``, ``ProducerFenced``; ``CommitFailed`` after such a commit.
         """
         self._of_transactions("send_offsets_to_transaction").send_offsets(offsets, group_metadata, self._sender)
 
@@ -405,11 +410,12 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
         """Commit. On return all records of the transaction are durable and visible.
 
         ``TransactionAborted`` if a record was not appended, or after ``transaction_timeout_ms``
-        without one, ``CommitFailed`` if a consumer has lost partitions whose offsets were sent:
-        only ``abort_transaction`` can follow. ``ProducerFenced`` if another producer
-        has taken over: the transaction is aborted. ``LogLocked``, ``StorageFull``,
-        ``StorageError``: call ``commit_transaction`` again. ``OutcomeUnknown``: so too, or
-        ``close``; it may be committed. ``InvalidTransactionState`` outside of a transaction.
+        without one, ``CommitFailed`` if a consumer has lost partitions whose offsets were sent,
+        ``TopicNotFound`` if a topic was deleted: only ``abort_transaction`` can follow.
+        ``ProducerFenced`` if another producer has taken over: the transaction is aborted.
+        ``LogLocked``, ``DeliveryTimeout``, ``StorageFull``, ``StorageError``: call
+        ``commit_transaction`` again. ``OutcomeUnknown``: so too, or ``close``; it may be committed.
+        ``InvalidTransactionState`` outside of a transaction.
         """
         self._of_transactions("commit_transaction").commit(self._sender)
 
@@ -448,7 +454,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
 
     def partitions_for(self, topic: str) -> set[int]:
         """The numbers of a topic's partitions. ``TopicNotFound``; ``ConfigError``,
-        ``TopicExists``, ``MissingCodec``, ``ReadOnlyTopic`` as for ``send``."""
+        ``TopicExists``, ``LogLocked``, ``MissingCodec``, ``ReadOnlyTopic`` as for ``send``."""
         self._topics.refresh()
         return set(range(len(self._find_known(topic).buffers)))
 
@@ -468,7 +474,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
 
         Records not written within ``timeout`` seconds fail with ``DeliveryTimeout``. Raises the
         first error of a record whose delivery the application has not looked at: a failure is never
-        silent.
+        silent. ``InvalidTransactionState`` in a delivery callback of a transaction.
         """
         require_timeout(timeout)
         if self._transactions is not None:

@@ -134,7 +134,7 @@ class ProducerTransactions:
         return self.state is State.IN_TRANSACTION
 
     def require_open(self) -> None:
-        """``InvalidTransactionState`` if records can't be sent now."""
+        """Raises ``InvalidTransactionState`` if records can't be sent now."""
         if self.state is State.IN_TRANSACTION and self.error is not None:
             raise failed(self._transactional_id, self.error)
         if self.state is not State.IN_TRANSACTION or not self._takes_records:

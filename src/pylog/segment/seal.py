@@ -290,7 +290,7 @@ def write_seal(
 
 
 def check_home(found: str, expected: str, path: str, **facts: int | None) -> None:
-    """``CorruptSegment``, with these facts, if a seal is of another partition. "" is unknown."""
+    """Raises ``CorruptSegment``, with these facts, if a seal is of another partition ("": any)."""
     if found and expected and found != expected:
         problem = f"its seal says that it belongs to {found}, but it lies in {expected} (topic id and partition)"
         raise CorruptSegment(

@@ -334,7 +334,7 @@ class OsFileSystem:
         return mount_kind(path)
 
     def boot_id(self) -> str:
-        """``StorageError`` if unreadable now: another id would wrongly mean another boot."""
+        """Raises ``StorageError`` if unreadable now: another id would wrongly mean another boot."""
         try:
             return read_of_proc(_BOOT_ID).strip()
         except own(FileNotFoundError):

@@ -34,7 +34,7 @@ class OsWatch:
     __slots__ = ("__weakref__", "_descriptors", "_lock", "_poll")
 
     def __init__(self, paths: Collection[str]) -> None:
-        """``OSError`` if not all paths can be watched."""
+        """Raises ``OSError`` if not all paths can be watched."""
         self._descriptors: list[Descriptor] = []  # events and wakeups; open if both are there
         self._lock = threading.RLock()  # ``wake`` must not write to a closed, reused descriptor
         after_fork_in_child(self._forget_parent)

@@ -60,7 +60,7 @@ class WritableTable(Table, MutableMapping[Any, Any]):
         self.put(key, value)
 
     def __delitem__(self, key: Any) -> None:
-        """``KeyError`` if the key has no value."""
+        """Raises ``KeyError`` if the key has no value."""
         data = self._serializers.key_bytes(key)
         self._follow()
         if self._entry(data) is None:
@@ -74,8 +74,9 @@ class WritableTable(Table, MutableMapping[Any, Any]):
         ``get_with_offset`` returned it (None: if the key has no value); else ``OffsetConflict``. No
         other record of the key, of any process, comes in between. This needs the partition's end,
         so it waits for transactions that are open there, up to ``delivery_timeout_ms``, then raises
-        ``DeliveryTimeout``. It also raises as ``refresh``, and ``TopicChanged`` if the topic was
-        repartitioned meanwhile. Any call raises a kind of ``NotAppended``, ``OutcomeUnknown``,
+        ``DeliveryTimeout``. It also raises as ``refresh``, ``TopicChanged`` if the topic was
+        repartitioned meanwhile, and ``ConfigError`` if partitions were added, and the key's record
+        is in another one. Any call raises a kind of ``NotAppended``, ``OutcomeUnknown``,
         ``SerializationError``, ``TopicNotFound``.
         """
         return self._write_one(
@@ -88,8 +89,8 @@ class WritableTable(Table, MutableMapping[Any, Any]):
 
     def pop(self, key: Any, default: Any = _MISSING) -> Any:
         """Remove a key and return its value, which no other ``pop`` returns. Without one, return
-        ``default``; ``KeyError`` if none is given. As ``put`` with ``expected_offset``
-        otherwise."""
+        ``default``; ``KeyError`` if none is given. Raises as ``put`` with ``expected_offset``, but
+        no ``OffsetConflict``."""
         while True:
             value, offset = self.get_with_offset(key)
             if offset is None:
@@ -104,7 +105,7 @@ class WritableTable(Table, MutableMapping[Any, Any]):
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
         """The value of a key. Without one, set it to ``default`` first, if it still has none.
-        As ``put`` with ``expected_offset`` otherwise."""
+        Raises as ``pop``, but no ``KeyError``."""
         while True:
             value, offset = self.get_with_offset(key)
             if offset is not None:

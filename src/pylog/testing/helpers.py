@@ -57,7 +57,7 @@ def consume_all(
 
 
 def assert_records(records: Iterable[Record], expected: Iterable[Expected]) -> None:
-    """``AssertionError`` at the first difference of ``records`` and ``expected``, in order.
+    """Raises ``AssertionError`` at the first difference of ``records`` and ``expected``, in order.
 
     Only the specified fields are compared: a value (bytes or None) ignores the key, a (key, value)
     pair ignores headers and timestamp, a mapping compares only the fields that it names

@@ -61,7 +61,7 @@ class _Claim:
         self.topics_since: dict[str, int] = {}  # when their files were written, before the offsets were appended
 
     def require_allowed(self, name: str, group: Group) -> None:
-        """``CommitFailed`` if it is not, or no longer, the owner of these partitions."""
+        """Raises ``CommitFailed`` if it is not, or no longer, the owner of these partitions."""
         member = group.members.get(self.member_id)
         if member is None:
             why = "others continue with its partitions; poll to join again, and repeat the work of the transaction"
@@ -226,9 +226,9 @@ class TransactionOffsets:
         decide()
 
     def _require_pending(self, group: str, claim: _Claim, gone: Collection[TopicPartition]) -> None:
-        """``CommitFailed`` if offsets of the claim, of topics that are not ``gone``, are not in the
-        log: their topic was missing as they were appended, or a later commit has superseded them,
-        which a change of their topic has made, and its name is back."""
+        """Raises ``CommitFailed`` if offsets of the claim, of topics that are not ``gone``, are not
+        in the log: their topic was missing as they were appended, or a later commit has superseded
+        them, which a change of their topic has made, and its name is back."""
         pending = self._manager.part(GroupAdmin).offsets.partitions(group, only_pending=True)
         for topic, number in sorted(claim.offsets.keys() - pending - set(gone)):
             raise CommitFailed(

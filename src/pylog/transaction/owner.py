@@ -359,7 +359,7 @@ class TransactionOwner:
         return found
 
     def check_process(self) -> None:
-        """``ForkedHandle`` in a forked child: the id is its parent's."""
+        """Raises ``ForkedHandle`` in a forked child: the id is its parent's."""
         if self._process_id != self._filesystem.process_id():
             raise ForkedHandle(
                 f"the transactional id {self.transactional_id!r} is the parent process's; open another producer in the child",

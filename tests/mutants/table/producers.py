@@ -19,7 +19,7 @@ MUTANTS = (
         "        if partition.topic_id != self.topic.id:\n",
         "        if False:\n",
         "two batches with one number: the second passes for a repeat, and is acknowledged unwritten",
-        ("tests/producer/test_through_log.py",),
+        ("tests/producer/test_producer_over_a_log.py",),
     ),
     Mutant(
         "producers of old records are forgotten at once",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_TOLD = "tests/transaction/test_told_outcomes.py"
-_LOSSES = "tests/transaction/test_losses.py::test_a_rule_prevents_its_loss"
+_TOLD = "tests/transaction/test_outcomes_told_to_producers.py"
+_LOSSES = "tests/transaction/test_rules_prevent_losses.py::test_a_rule_prevents_its_loss"
 _REFUSALS = "tests/transaction/test_refusals.py"
 
 MUTANTS = (

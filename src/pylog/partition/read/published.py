@@ -127,7 +127,7 @@ class PublishedView:
         self._slots = None
 
     def check_open(self) -> None:
-        """``Closed`` after ``close``."""
+        """Raises ``Closed`` after ``close``."""
         if self._is_closed:
             raise self.closed()
 

@@ -66,7 +66,7 @@ class OpenTransactions:
         return made
 
     def check(self, offset: int) -> None:
-        """``CorruptSegment`` inside of a damaged part: a transaction may be hidden there."""
+        """Raises ``CorruptSegment`` inside of a damaged part: a transaction may be hidden there."""
         for start, end, damage in self.damaged:
             if start < offset < end:
                 raise CorruptSegment(str(damage), **damage.facts)

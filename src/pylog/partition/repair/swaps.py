@@ -81,7 +81,7 @@ def finish(grant: Grant) -> None:
 
 
 def _check(grant: Grant, base: int, seal: Seal) -> None:
-    """``CorruptSegment`` if the seal is not of the segment that was written: it would remove
+    """Raises ``CorruptSegment`` if the seal is not of the segment that was written: it would remove
     others."""
     directory = grant.directory
     path = directory.file_path(base, SEAL) + SWAP

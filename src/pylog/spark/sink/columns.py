@@ -22,7 +22,8 @@ _COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """``ConfigError`` if such rows can't be records. The option ``topic`` overrides the column."""
+    """Raises ``ConfigError`` if such rows can't be records. The option ``topic`` overrides the
+    column."""
     names = schema.fieldNames()
     if "value" not in names:
         raise ConfigError(

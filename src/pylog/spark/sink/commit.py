@@ -141,7 +141,7 @@ class SinkCommit:
                     return
 
     def _partition(self, target: Target) -> PartitionLog:
-        """``TopicNotFound`` if the topic is gone."""
+        """Raises ``TopicNotFound`` if the topic is gone."""
         found = self._partitions.get(target)
         if found is None:
             with suppress(TopicNotFound, InvalidPartition):

@@ -101,7 +101,8 @@ class LogDirectory:
     """The topics and partitions below a path."""
 
     def __init__(self, path: str) -> None:
-        """``LogNotFound`` if the path is not one of the three kinds; ``FormatVersionError``."""
+        """Raises ``LogNotFound`` if the path is not one of the three kinds;
+        ``FormatVersionError``."""
         self._filesystem: FileSystem = OsFileSystem()
         self._layout = Layout(path)
         self._alone: TopicPartition | None = None
@@ -151,7 +152,7 @@ class LogDirectory:
         return [self._source(TopicPartition(topic, number), topic_id) for number in numbers]
 
     def partition(self, topic_partition: TopicPartition) -> PartitionSource:
-        """``TopicNotFound``, ``InvalidPartition``."""
+        """Raises ``TopicNotFound``, ``InvalidPartition``."""
         topic, number = topic_partition
         numbers, topic_id = self._described(topic)
         if number not in numbers:

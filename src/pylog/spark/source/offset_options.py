@@ -54,7 +54,7 @@ def ending_option(given: Mapping[str, str]) -> OffsetOption:
 
 
 def check_order(starting: OffsetOption, ending: OffsetOption) -> None:
-    """``ConfigError`` if a range would end before it starts."""
+    """Raises ``ConfigError`` if a range would end before it starts."""
     if starting.is_time != ending.is_time:
         return
     for topic_partition, start in (starting.each or {}).items():

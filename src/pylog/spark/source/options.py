@@ -178,7 +178,8 @@ def no_option(name: str, supported: Iterable[str], of: str = "") -> str:
 
 
 def refuse_a_brokers(names: Iterable[str], here: str) -> None:
-    """``ConfigError`` with all broker options in ``names`` (lower case): a job may have several."""
+    """Raises ``ConfigError`` with all broker options in ``names`` (lower case): a job may have
+    several."""
     spelled = {name.lower(): name for name in FOR_A_BROKER}
     found = [spelled.get(name, name) for name in sorted(names) if name.startswith("kafka.") or name in spelled]
     if found:
