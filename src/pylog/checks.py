@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from math import inf
 from sys import float_info
-from typing import Any, NoReturn, TypeGuard, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pylog.errors import ConfigError, InvalidTopicName
 from pylog.interrupts import own
@@ -16,6 +16,7 @@ from pylog.model import TopicPartition
 TRANSACTIONS_TOPIC = "__transaction_state"
 OFFSETS_TOPIC = "__consumer_offsets"
 
+_MOST = float_info.max  # an integer above it cannot be added to a time
 _T = TypeVar("_T")
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -83,13 +84,13 @@ def refuse_decisions(topic: object, call: str) -> None:
 
 def require_seconds(option: str, value: object) -> None:
     """Raises ``ConfigError`` unless ``value`` is a number of seconds from 0 to infinity."""
-    if not _is_number(value) or value < 0:
+    if not isinstance(value, int | float) or isinstance(value, bool) or (not 0 <= value <= _MOST and value != inf):
         raise _wrong(option, "a number of seconds of at least 0", value)
 
 
 def require_milliseconds(option: str, value: object) -> float:
     """``value`` if it is a finite number of milliseconds from 0; else ``ConfigError``."""
-    if not _is_number(value) or not 0 <= value < inf:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _MOST:
         raise _wrong(option, "milliseconds, 0 or more", value)
     return value
 
@@ -99,16 +100,8 @@ def require_timeout(value: object) -> None:
     limit)."""
     if value is None:
         return
-    if not _is_number(value):
+    if not isinstance(value, int | float) or isinstance(value, bool) or (not abs(value) <= _MOST and abs(value) != inf):
         raise _wrong("timeout", "a number of seconds, or None", value)
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    """Whether it is one that time is computed with: not True, not a NaN, not too large for a
-    float."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return abs(value) <= float_info.max or (isinstance(value, float) and abs(value) == inf)
 
 
 def require_bool(option: str, value: object) -> None:
