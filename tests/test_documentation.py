@@ -213,6 +213,20 @@ def test_the_api_page_has_every_public_class_and_names_only_what_there_is() -> N
             assert [member for member in named if member not in there] == [], name
 
 
+def test_the_values_of_the_api_page_are_in_the_package_with_these_fields_and_properties() -> None:
+    text = (PROJECT / "docs" / "api.md").read_text()
+    section = re.search(r"^## Values\n(.*?)(?=^## )", text, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", section[1], re.MULTILINE)
+    assert len(rows) > 20
+    for name, cell in rows:
+        kind = getattr(pylog, name)
+        properties = {each for each, value in vars(kind).items() if isinstance(value, property) and each[0] != "_"}
+        fields = set(getattr(kind, "_fields", inspect.signature(kind).parameters))
+        assert set(re.findall(r"\*`(\w+)`\*", cell)) == properties, name
+        assert fields <= set(re.findall(r"`(\w+)(?:`|=)", cell)), name
+
+
 def options_of(kind: type) -> dict[str, object]:
     """The public options of a class by name, with their defaults."""
     parameters = inspect.signature(kind).parameters.values()

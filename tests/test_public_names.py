@@ -16,27 +16,38 @@ import pylog
 
 PUBLIC_NAMES = [
     "AppendResult",
+    "BackupReport",
     "Consumer",
     "ConsumerGroupMetadata",
     "Delivery",
+    "ErasedPartition",
+    "ErasureReport",
     "GroupDescription",
     "Log",
+    "LogMaintenance",
+    "LogSettings",
     "MaintenanceReport",
     "MemberDescription",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetChange",
     "OffsetRange",
+    "OpenTransactionDescription",
     "Partition",
+    "PartitionDescription",
+    "PartitionMaintenance",
     "PartitionProgress",
+    "Problem",
     "Producer",
     "ProducerRecord",
     "Record",
     "RecordMetadata",
+    "SegmentInfo",
     "Table",
     "TopicConfig",
     "TopicDescription",
     "TopicPartition",
+    "TransactionDescription",
     "VerifyReport",
     "WritableTable",
     "__version__",
@@ -100,8 +111,9 @@ def loaded_by(program: str) -> str:
 
 
 def test_importing_pylog_loads_nothing_heavy_and_nothing_optional() -> None:
-    """Apart from ``VerifyReport``, a dataclass, which only a check of a log and its caller need."""
-    names = "set(pylog.__all__) - {'VerifyReport'}"
+    """Apart from ``VerifyReport``, a dataclass, and its ``Problem``, which only a check of a log
+    and its caller need."""
+    names = "set(pylog.__all__) - {'VerifyReport', 'Problem'}"
     assert loaded_by(f"import pylog; [getattr(pylog, name) for name in {names}]") == "[]"
 
 

@@ -38,8 +38,12 @@ from pylog import errors
 from pylog import kafka_names as _kafka_names
 
 if TYPE_CHECKING:
+    from pylog.backup.report import BackupReport
     from pylog.catalog import TopicConfig, TopicDescription
-    from pylog.cleaner.report import MaintenanceReport
+    from pylog.catalog.settings import LogSettings
+    from pylog.cleaner.description import PartitionDescription
+    from pylog.cleaner.erasure import ErasureReport
+    from pylog.cleaner.report import LogMaintenance, MaintenanceReport, PartitionMaintenance
     from pylog.consumer import Consumer
     from pylog.group.descriptions import GroupDescription, MemberDescription, OffsetChange, PartitionProgress
     from pylog.log import Log
@@ -55,36 +59,50 @@ if TYPE_CHECKING:
         TopicPartition,
     )
     from pylog.partition import Partition
-    from pylog.partition.verify import VerifyReport
+    from pylog.partition.compact.erasure import ErasedPartition
+    from pylog.partition.segments import SegmentInfo
+    from pylog.partition.verify import Problem, VerifyReport
     from pylog.producer import Delivery, Producer
     from pylog.tables import Table, WritableTable, table
+    from pylog.transaction.descriptions import OpenTransactionDescription, TransactionDescription
 
 __version__ = "0.1.0"
 
 # The module of each name, imported at first use: Consumer, unlike Log, loads no writing part.
 _HOMES = {
     "AppendResult": "model",
+    "BackupReport": "backup.report",
     "Consumer": "consumer",
     "ConsumerGroupMetadata": "model",
     "Delivery": "producer",
+    "ErasedPartition": "partition.compact.erasure",
+    "ErasureReport": "cleaner.erasure",
     "GroupDescription": "group.descriptions",
     "Log": "log",
+    "LogMaintenance": "cleaner.report",
+    "LogSettings": "catalog.settings",
     "MaintenanceReport": "cleaner.report",
     "MemberDescription": "group.descriptions",
     "OffsetAndMetadata": "model",
     "OffsetAndTimestamp": "model",
     "OffsetChange": "group.descriptions",
     "OffsetRange": "model",
+    "OpenTransactionDescription": "transaction.descriptions",
     "Partition": "partition.partition",
+    "PartitionDescription": "cleaner.description",
+    "PartitionMaintenance": "cleaner.report",
     "PartitionProgress": "group.descriptions",
+    "Problem": "partition.verify",
     "Producer": "producer",
     "ProducerRecord": "model",
     "Record": "model",
     "RecordMetadata": "model",
+    "SegmentInfo": "partition.segments",
     "Table": "tables",
     "TopicConfig": "catalog",
     "TopicDescription": "catalog",
     "TopicPartition": "model",
+    "TransactionDescription": "transaction.descriptions",
     "VerifyReport": "partition.verify",
     "WritableTable": "tables",
     "table": "tables",
@@ -105,27 +123,38 @@ if not TYPE_CHECKING:  # a type checker would accept any name
 
 __all__ = [
     "AppendResult",
+    "BackupReport",
     "Consumer",
     "ConsumerGroupMetadata",
     "Delivery",
+    "ErasedPartition",
+    "ErasureReport",
     "GroupDescription",
     "Log",
+    "LogMaintenance",
+    "LogSettings",
     "MaintenanceReport",
     "MemberDescription",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetChange",
     "OffsetRange",
+    "OpenTransactionDescription",
     "Partition",
+    "PartitionDescription",
+    "PartitionMaintenance",
     "PartitionProgress",
+    "Problem",
     "Producer",
     "ProducerRecord",
     "Record",
     "RecordMetadata",
+    "SegmentInfo",
     "Table",
     "TopicConfig",
     "TopicDescription",
     "TopicPartition",
+    "TransactionDescription",
     "VerifyReport",
     "WritableTable",
     "__version__",

@@ -77,7 +77,8 @@ def refuse_decisions(topic: object, call: str) -> None:
     those write it."""
     if topic == TRANSACTIONS_TOPIC:
         raise InvalidTopicName(
-            f"{call}: {TRANSACTIONS_TOPIC} says which transactions of this log are committed: it is only read; take another",
+            f"{call}: {TRANSACTIONS_TOPIC} says which transactions of this log are committed, and is only read; take another "
+            "topic",
             name=topic,
         )
 

@@ -21,6 +21,7 @@ class LogSettings(NamedTuple):
     max_bytes: int = -1
 
     def as_dict(self) -> dict[str, Any]:
+        """The options by name."""
         return self._asdict()
 
 
