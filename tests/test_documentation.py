@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import pylog
+import pylog.spark
 from pylog import Log, errors
 from pylog.codec.format import CODEC_NAMES
 from pylog.group.assignor import ASSIGNORS
@@ -225,6 +226,19 @@ def test_the_values_of_the_api_page_are_in_the_package_with_these_fields_and_pro
         fields = set(getattr(kind, "_fields", inspect.signature(kind).parameters))
         assert set(re.findall(r"\*`(\w+)`\*", cell)) == properties, name
         assert fields <= set(re.findall(r"`(\w+)(?:`|=)", cell)), name
+
+
+@pytest.mark.parametrize(
+    ("heading", "names"),
+    [
+        ("Outbox", {"Outbox", "add", "create_table", "relay"}),
+        ("StoredOffsets", {"create_table", "transaction", "save", "restore"}),
+        ("Spark", set(pylog.spark.__all__) - {"PylogDataSource"}),
+    ],
+)
+def test_the_api_page_has_the_calls_of_a_room_beside_the_faces(heading: str, names: set[str]) -> None:
+    section = section_of((PROJECT / "docs" / "api.md").read_text(), heading)
+    assert set(re.findall(r"^\| `(\w+)\(", section, re.MULTILINE)) == names
 
 
 def options_of(kind: type) -> dict[str, object]:

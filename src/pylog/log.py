@@ -328,7 +328,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
     def delete_group(self, group: str) -> None:
         """Remove a group without members, and its commits. Durable on return. ``GroupNotEmpty``,
         ``GroupNotFound``, ``ReadOnlyLog``, ``LogLocked``: also if a topic's change can't be
-        completed; ``OutcomeUnknown``: it is gone, but a sync was refused."""
+        completed; ``StorageFull``: of more commits than one batch takes some may be gone;
+        ``OutcomeUnknown``: it is gone, but a sync was refused."""
         _groups(self.manager).delete(group)
 
     # Transactions
@@ -346,8 +347,8 @@ class Log(OfOneProcess, metaclass=AbsentNames):
         """Abort the ongoing transaction of an id, also if its owner lives: that one's next call
         raises ``TransactionAborted``. Visible on return. ``TransactionNotFound``,
         ``InvalidTransactionState`` if none is ongoing, ``LogLocked``, ``ReadOnlyLog``,
-        ``StorageFull``, ``CorruptSegment``; ``DeliveryTimeout`` if a writer is stopped: call again,
-        it may be decided."""
+        ``StorageFull``, ``CorruptSegment``; ``DeliveryTimeout`` if a writer holds a partition:
+        if a repeat raises ``InvalidTransactionState``, it is decided."""
         _transactions(self.manager).abort(transactional_id)
 
     def open_transactions(self, topics: Iterable[str] = ()) -> list[OpenTransactionDescription]:

@@ -58,10 +58,7 @@ def newest(log: Log) -> dict[tuple[str, TopicPartition], int | None]:
 
 
 @pytest.mark.parametrize("gone", ["the topic", "the group"])
-def test_commits_of_more_partitions_than_one_batch_takes_are_removed(
-    log: Log, gone: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(offsets_module, "_REMOVED_AT_ONCE", 2)
+def test_commits_of_more_partitions_than_one_batch_takes_are_removed(log: Log, gone: str) -> None:
     log.create_topic("wide", partitions=5)
     wide = [TopicPartition("wide", number) for number in range(5)]
     commit(log, "g", *wide, U0)

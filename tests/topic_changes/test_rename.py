@@ -15,6 +15,7 @@ from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
 from pylog.catalog.changes import TopicChange
 from pylog.errors import (
     CommitFailed,
+    DeliveryTimeout,
     InvalidTopicName,
     LogLocked,
     NotAppended,
@@ -29,6 +30,7 @@ from pylog.manager.changes import changes_of
 from pylog.segment.naming import LOCK
 from pylog.testing.machine import Machine
 from pylog.testing.machine.every_step import for_every_kill, for_every_power_loss
+from pylog.transaction.outcomes import Outcomes
 from tests.partition.logs import values_of_topic
 from tests.system import fail
 
@@ -238,6 +240,21 @@ def test_a_stopped_writer_delays_it(tmp_log_dir: Path, monkeypatch: pytest.Monke
         fill(log)
         with taken(log, "old-0"), pytest.raises(LogLocked, match="old-0 stayed locked"):
             log.rename_topic("old", "new")
+        log.rename_topic("old", "new")
+
+
+def test_a_busy_writer_of_a_partition_with_a_transaction_of_a_dead_owner_delays_it(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: object) -> None:
+        raise DeliveryTimeout("old-0 stayed locked")
+
+    with Log(tmp_log_dir) as log:
+        fill(log)
+        with monkeypatch.context() as patch:
+            patch.setattr(Outcomes, "settle", busy)
+            with pytest.raises(LogLocked, match="old-0 stayed locked"):
+                log.rename_topic("old", "new")
         log.rename_topic("old", "new")
 
 

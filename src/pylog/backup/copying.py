@@ -143,7 +143,7 @@ class PartitionCopy:
                 start = max(start, now)
 
     def _copy_listed(self, state: CommitState, start: int) -> None:
-        """Raises ``FileNotFoundError`` if a segment is not there any more."""
+        """Copy the segments. Raises ``FileNotFoundError`` if one is not there any more."""
         end = state.log_end_offset
         if start >= end:
             return

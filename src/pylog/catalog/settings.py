@@ -26,7 +26,8 @@ class LogSettings(NamedTuple):
 
 
 def read_settings(filesystem: FileSystem, path: str) -> LogSettings:
-    """Raises ``CorruptSegment``; ``FormatVersionError`` for an option of a later version."""
+    """Return the settings; raise ``CorruptSegment``, or ``FormatVersionError`` if a later version
+    wrote an option."""
     try:
         content = read_json(filesystem, path)
     except own(FileNotFoundError):

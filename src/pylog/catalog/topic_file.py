@@ -28,8 +28,8 @@ _OF_CLEANUP = tuple(option for option in TopicConfig._fields if option in _LIMIT
 
 
 def read_topic(filesystem: FileSystem, name: str, path: str) -> TopicDescription:
-    """Raises ``FileNotFoundError``, ``CorruptSegment``; ``FormatVersionError`` for what this
-    version does not know."""
+    """Return the topic. Raises ``FileNotFoundError``, ``CorruptSegment``; ``FormatVersionError``
+    for what this version does not know."""
     return topic_of(name, path, read_json(filesystem, path))
 
 

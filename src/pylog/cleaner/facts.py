@@ -47,7 +47,7 @@ class Facts:
         self._newest: dict[TopicPartition, tuple[object, dict[int, int | None]]] = {}
 
     def look(self, partition: PartitionLog) -> PartitionFacts:
-        """Raises ``FileNotFoundError`` if a segment was deleted meanwhile."""
+        """Return the facts. Raises ``FileNotFoundError`` if a segment was deleted meanwhile."""
         directory, state = partition.directory, partition.current()
         filesystem = directory.filesystem
         known = self._closed.get(partition.topic_partition)

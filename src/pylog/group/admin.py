@@ -132,7 +132,7 @@ class GroupAdmin:
             return True
 
     def describe(self, group: str) -> GroupDescription:
-        """Raises ``GroupNotFound`` for a group that has no members and has committed nothing."""
+        """See ``Log.describe_group``. A group without members and commits is ``GroupNotFound``."""
         (found, dead), committed = self._alive(group), self.committed(group)
         if not committed:
             self._require_there(group)
@@ -204,8 +204,8 @@ class GroupAdmin:
         return _holding(self.directory(group), append, left_s())
 
     def require_empty(self, grant: GroupGrant) -> None:
-        """Raises ``GroupNotEmpty`` if a member lives. Dead members are removed, static
-        ones too: a manual change does not wait for their return."""
+        """Remove dead members, static ones too: a manual change does not wait for their return.
+        Raises ``GroupNotEmpty`` if a member lives."""
         directory, found = grant.directory, grant.state.read()
         dead = dead_members(directory, found)
         alive = [member for id_, member in found.members.items() if id_ not in dead]
@@ -324,7 +324,7 @@ class GroupAdmin:
         directory = grant.directory
         self.require_empty(grant)
         partitions = self.offsets.partitions(directory.group)  # pending ones too: a later tombstone supersedes them
-        appended = self.offsets.remove(directory.group, partitions, grant)
+        appended = self.offsets.remove(directory.group, partitions, grant, lambda: LOCK_TIMEOUT_S)
         grant.check()
         gone = f"{self._layout.groups}/{_GONE}{self._filesystem.random_bytes(8).hex()}"
         self._filesystem.replace(directory.path, gone)  # atomic: a holder of the lock sees the deletion

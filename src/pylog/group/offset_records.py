@@ -96,7 +96,8 @@ def decode_key(key: bytes) -> tuple[str, TopicPartition] | None:
 
 
 def decode_value(value: bytes) -> Committed:
-    """Raises ``CorruptRecord`` if it is truncated, not text, or of an unknown version."""
+    """Return the commit. ``CorruptRecord`` if it is truncated, not text, or of an unknown
+    version."""
     try:
         version = INT16.unpack_from(value)[0]
         if version == _VERSION:

@@ -13,17 +13,25 @@ import threading  # consumers of several threads share the cache
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pylog.catalog import TopicDescription
 from pylog.catalog.topic import OWN_TOPICS_OPTIONS
 from pylog.checks import OFFSETS_TOPIC
 from pylog.codec.format import INT64_MAX
-from pylog.errors import CorruptSegment, DeliveryTimeout, LogLocked, OffsetOutOfRange, OutcomeUnknown, StorageError
+from pylog.errors import (
+    CorruptSegment,
+    DeliveryTimeout,
+    LogLocked,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    RecordTooLarge,
+    StorageError,
+)
 from pylog.group.lock import GroupGrant
 from pylog.group.offset_records import Committed, decode_key, encode_key, encode_value, partition_of_group
 from pylog.group.offsets_checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from pylog.group.offsets_partition import Appended, EncodedOffsets, Offsets, OffsetsPartition
+from pylog.group.offsets_partition import Appended, EncodedOffsets, Look, Offsets, OffsetsPartition
 from pylog.group.ownership import require_unchanged
 from pylog.group.pending_offsets import PendingOffsets, Transaction
 from pylog.interrupts import own
@@ -42,16 +50,7 @@ logger = logging.getLogger("pylog.group")
 CHECKPOINT_RECORDS = 10_000
 _FAR_RECORDS = 4 * CHECKPOINT_RECORDS
 _WRITTEN_AT_ONCE = 100  # with metadata of 4 KB each, less than a batch
-_REMOVED_AT_ONCE = 1_000  # tombstones: with the longest names less than a batch
 _CHANGE_TIMEOUT_MS = 30_000  # the catalog is locked meanwhile
-
-
-class Look(NamedTuple):
-    """The committed offsets of a group. Those of ``undecided`` partitions may change with a
-    decision about a transaction that is under way."""
-
-    offsets: Offsets
-    undecided: frozenset[TopicPartition]
 
 
 class OffsetStore:
@@ -258,19 +257,22 @@ class OffsetStore:
         return Appended(partition, partition.end_offset)
 
     def remove(
-        self,
-        group: str,
-        partitions: Iterable[TopicPartition],
-        grant: GroupGrant | None,
-        left_s: Callable[[], float] = lambda: LOCK_TIMEOUT_S,
+        self, group: str, partitions: Iterable[TopicPartition], grant: GroupGrant | None, left_s: Callable[[], float]
     ) -> Appended | None:
         """Append the tombstones of these commits; None if there are none. Raises as ``append``.
-        A kill between two batches leaves the others, which a repeat removes."""
-        names, appended = list(partitions), None
-        for start in range(0, len(names), _REMOVED_AT_ONCE):
-            some = names[start : start + _REMOVED_AT_ONCE]
-            appended = self.append(group, dict.fromkeys(some), grant, left_s) or appended
-        return appended
+
+        They are one batch if it takes them: all or none. Else a kill, or an error, between two
+        batches leaves the others, which a repeat removes.
+        """
+        names = list(partitions)
+        try:
+            return self.append(group, dict.fromkeys(names), grant, left_s)
+        except own(RecordTooLarge):
+            if len(names) == 1:
+                raise
+        half = len(names) // 2
+        first = self.remove(group, names[:half], grant, left_s)
+        return self.remove(group, names[half:], grant, left_s) or first
 
     def encoded(
         self, group: str, offsets: Mapping[TopicPartition, Committed | None], missing: Collection[TopicPartition] = ()

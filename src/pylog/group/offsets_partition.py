@@ -148,3 +148,11 @@ class EncodedOffsets(NamedTuple):
     batch: bytearray
     min_timestamp_ms: int
     records: int
+
+
+class Look(NamedTuple):
+    """The committed offsets of a group. Those of ``undecided`` partitions may change with a
+    decision about a transaction that is under way."""
+
+    offsets: Offsets
+    undecided: frozenset[TopicPartition]

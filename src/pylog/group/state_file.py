@@ -200,7 +200,7 @@ class GroupDecoder:
         self._last: tuple[bytes | None, Group, _KnownMembers] = None, Group(), {}
 
     def decode(self, data: bytes) -> Group:
-        """Raises ``CorruptSegment`` if it is not a group."""
+        """Return the group. Raises ``CorruptSegment`` if the data is of none."""
         last, group, before = self._last
         if data == last:
             return group

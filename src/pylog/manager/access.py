@@ -43,7 +43,7 @@ class OpenedLog(Protocol):
         """A number that differs after each change of a topic."""
 
     def describe_topic(self, name: str) -> TopicDescription:
-        """Raises ``TopicNotFound``."""
+        """Return the topic. Raises ``TopicNotFound``."""
 
     def close_gone(self, name: str) -> None:
         """Close what is open of a topic that was deleted, repartitioned or created again."""
@@ -79,7 +79,7 @@ class ProducerLog(OpenedLog, Protocol):
         """The topic, created if necessary and allowed."""
 
     def partition(self, topic: str, number: int) -> ProducerPartition:
-        """Raises ``TopicNotFound``, ``InvalidPartition``."""
+        """Return the partition. Raises ``TopicNotFound``, ``InvalidPartition``."""
 
     def next_producer_id(self) -> int:
         """An id that no other producer of this log has or had."""
@@ -98,7 +98,7 @@ class ConsumerLog(OpenedLog, Protocol):
         """Those of these topics that exist, by one look at the catalog."""
 
     def partition(self, topic: str, number: int) -> PartitionLog:
-        """Raises ``TopicNotFound``, ``InvalidPartition``."""
+        """Return the partition. Raises ``TopicNotFound``, ``InvalidPartition``."""
 
     def wake(self) -> None:
         """Let all waits of this process check again whether they are ready."""

@@ -58,8 +58,8 @@ class LeaderEpochs:
 
     @classmethod
     def load(cls, filesystem: FileSystem, directory: str) -> LeaderEpochs:
-        """Raises ``CorruptSegment`` for a malformed checkpoint or impossible numbers in it;
-        ``FormatVersionError``."""
+        """Return the epochs. Raises ``CorruptSegment`` for a malformed checkpoint or impossible
+        numbers in it; ``FormatVersionError``."""
         path = f"{directory}/{EPOCH_CHECKPOINT}"
         return cls(
             [

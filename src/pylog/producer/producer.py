@@ -474,7 +474,7 @@ class Producer(OfOneProcess, metaclass=AbsentNames):
 
         Records not written within ``timeout`` seconds fail with ``DeliveryTimeout``. Raises the
         first error of a record whose delivery the application has not looked at: a failure is never
-        silent. ``InvalidTransactionState`` in a delivery callback of a transaction.
+        silent. ``InvalidTransactionState`` in a callback that a call of its transaction runs.
         """
         require_timeout(timeout)
         if self._transactions is not None:

@@ -61,7 +61,8 @@ class AbortedDigest(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes, head: bytes, home: bytes, path: str) -> AbortedDigest:
-        """Raises ``CorruptSegment`` if the fields do not agree with their own CRC."""
+        """Return the digest. Raises ``CorruptSegment`` if the fields do not agree with their
+        CRC."""
         fields = data[: _FIELDS.size]
         if len(data) != DIGEST_BYTES or _CRC.unpack_from(data, _FIELDS.size)[0] != _crc_of(head, fields, home):
             raise CorruptSegment(f"{path} is damaged: its part on aborted transactions", path=path, position=0)

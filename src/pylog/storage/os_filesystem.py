@@ -334,7 +334,8 @@ class OsFileSystem:
         return mount_kind(path)
 
     def boot_id(self) -> str:
-        """Raises ``StorageError`` if unreadable now: another id would wrongly mean another boot."""
+        """Return the kernel's id. Raises ``StorageError`` if it can't be read: another id would
+        wrongly mean another boot."""
         try:
             return read_of_proc(_BOOT_ID).strip()
         except own(FileNotFoundError):

@@ -21,7 +21,7 @@ class Serializers(NamedTuple):
     value_deserializer: Convert | None
 
     def checked(self, *, writes: bool) -> Serializers:
-        """Raises ``ConfigError`` for what can't be called, and for one way without the other."""
+        """Return these. ``ConfigError`` if one can't be called, or one way is without the other."""
         for name, function in self._asdict().items():
             if function is not None:
                 require_callable(name, function, "a key or a value")

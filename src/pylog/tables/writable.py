@@ -60,7 +60,7 @@ class WritableTable(Table, MutableMapping[Any, Any]):
         self.put(key, value)
 
     def __delitem__(self, key: Any) -> None:
-        """Raises ``KeyError`` if the key has no value."""
+        """Append a tombstone. Raises ``KeyError`` if the key has no value."""
         data = self._serializers.key_bytes(key)
         self._follow()
         if self._entry(data) is None:

@@ -116,9 +116,9 @@ def _settle(manager: LogManager, partitions: Sequence[PartitionLog]) -> None:
     for partition in partitions:
         try:
             partition.settle(int(_LOCK_TIMEOUT_S * 1000))
+            manager.part(Outcomes).settle(partition)
         except own(DeliveryTimeout) as error:
             raise LogLocked(str(error), **error.facts) from error
-        manager.part(Outcomes).settle(partition)
 
 
 def _placing(topic: TopicDescription) -> tuple[str, int, str]:

@@ -271,7 +271,7 @@ class _Compaction:
         self.check_process()
 
     def _views(self, segment: ClosedSegment) -> Generator[BatchView, None, None]:
-        """Raises ``CorruptRecord``."""
+        """Yield the batches of a segment. Raises ``CorruptRecord``."""
         with closing(batches_of(self._directory, segment.base, segment.end, segment.size_bytes)) as batches:
             yield from chain.from_iterable(batches)
 

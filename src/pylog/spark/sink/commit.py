@@ -141,7 +141,7 @@ class SinkCommit:
                     return
 
     def _partition(self, target: Target) -> PartitionLog:
-        """Raises ``TopicNotFound`` if the topic is gone."""
+        """Return the partition. Raises ``TopicNotFound`` if the topic is gone."""
         found = self._partitions.get(target)
         if found is None:
             with suppress(TopicNotFound, InvalidPartition):

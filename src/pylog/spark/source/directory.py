@@ -152,7 +152,7 @@ class LogDirectory:
         return [self._source(TopicPartition(topic, number), topic_id) for number in numbers]
 
     def partition(self, topic_partition: TopicPartition) -> PartitionSource:
-        """Raises ``TopicNotFound``, ``InvalidPartition``."""
+        """Return the partition. Raises ``TopicNotFound``, ``InvalidPartition``."""
         topic, number = topic_partition
         numbers, topic_id = self._described(topic)
         if number not in numbers:
