@@ -20,13 +20,14 @@ from typing import Any
 import crc32c
 import pytest
 
-from pylog.catalog import Catalog
+from pylog.catalog import Catalog, TopicDescription
 from pylog.clock import SystemClock
 from pylog.consumer import Consumer
 from pylog.errors import (
     Closed,
     ConfigError,
     CorruptSegment,
+    InvalidPartition,
     LogNotFound,
     OffsetOutOfRange,
     PylogError,
@@ -36,6 +37,7 @@ from pylog.errors import (
     TopicNotFound,
 )
 from pylog.log import Log
+from pylog.manager.manager import LogManager
 from pylog.manager.verification import segment_bytes
 from pylog.model import ProducerRecord, TopicPartition
 from pylog.producer import Producer
@@ -874,3 +876,24 @@ def test_a_progress_that_cannot_be_called_is_refused_before_any_work(tmp_log_dir
         }
         with pytest.raises(ConfigError, match="progress must be a callable"):
             calls[call]()
+
+
+def test_a_partition_that_the_topic_has_no_more_is_not_looked_for(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        older = log.create_topic("t", partitions=2)
+        log.partition("t", 1)
+        other.delete_topic("t")
+        other.create_topic("t", partitions=1)
+        log.partition("t", 0)
+        describe = LogManager.describe_topic
+
+        def just_before(manager: LogManager, name: str) -> TopicDescription:
+            monkeypatch.setattr(LogManager, "describe_topic", describe)
+            return older
+
+        monkeypatch.setattr(log.manager, "_partitions", {("t", 1): log.manager.partition("t", 0)})
+        monkeypatch.setattr(LogManager, "describe_topic", just_before)
+        with pytest.raises(InvalidPartition):
+            log.partition("t", 1)

@@ -11,6 +11,8 @@ from pylog import Log, ProducerRecord
 from pylog.catalog.changes import TopicChange
 from pylog.errors import StorageError
 from pylog.manager.changes import changes_of
+from pylog.manager.manager import LogManager
+from pylog.partition.partition_log import PartitionLog
 from tests.storage.filesystems import Faulty
 
 VALUE = b"x" * 900  # one fills a segment
@@ -68,6 +70,23 @@ def test_a_topic_that_changes_while_it_is_copied_ends_the_backup(
         assert copied.topics() == log.topics()
         name = ({*copied.topics()} - {"b", "c"}).pop()
         assert held(copied, name) == 6
+
+
+def test_a_topic_that_is_created_again_with_fewer_partitions_before_the_copy_is_looked_at_again(
+    both: tuple[Log, Log, Meanwhile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, other, _ = both
+    find = LogManager.partition
+
+    def created_again_meanwhile(manager: LogManager, topic: str, number: int) -> PartitionLog:
+        if (topic, number) == ("a", 1):
+            monkeypatch.undo()
+            other.delete_topic("a")
+            other.create_topic("a")
+        return find(manager, topic, number)
+
+    monkeypatch.setattr(LogManager, "partition", created_again_meanwhile)
+    assert log.backup(tmp_path / "copy").partitions == 3
 
 
 def test_a_change_that_a_killed_process_has_left_is_completed_first(

@@ -7,11 +7,13 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from pylog import Consumer, Log, Producer, ProducerRecord, TopicPartition
+from pylog.catalog import Catalog
 from pylog.catalog.changes import TopicChange
 from pylog.errors import (
     CommitFailed,
@@ -27,6 +29,8 @@ from pylog.errors import (
     TopicNotFound,
 )
 from pylog.manager.changes import changes_of
+from pylog.manager.manager import LogManager
+from pylog.partition.partition_log import PartitionLog
 from pylog.segment.naming import LOCK
 from pylog.testing.machine import Machine
 from pylog.testing.machine.every_step import for_every_kill, for_every_power_loss
@@ -243,6 +247,46 @@ def test_a_stopped_writer_delays_it(tmp_log_dir: Path, monkeypatch: pytest.Monke
         log.rename_topic("old", "new")
 
 
+def test_a_topic_that_is_renamed_while_a_log_is_checked_is_no_damage(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        fill(log)
+        names, calls = Catalog.names, count()
+
+        def renamed_meanwhile(catalog: Catalog) -> list[str]:
+            if next(calls) != 1:
+                return names(catalog)
+            monkeypatch.undo()  # after the directories were listed
+            other.rename_topic("old", "new")
+            found = names(catalog)
+            other.rename_topic("new", "old")
+            return found
+
+        monkeypatch.setattr(Catalog, "names", renamed_meanwhile)
+        assert not log.verify().problems
+        assert next(calls) > 1
+
+
+@pytest.mark.parametrize("call", ["rename", "repartition"])
+def test_a_topic_that_is_created_again_with_fewer_partitions_meanwhile_has_changed(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    with Log(tmp_log_dir) as log, Log(tmp_log_dir) as other:
+        log.create_topic("old", partitions=2)
+        find = LogManager.partition
+
+        def created_again_meanwhile(manager: LogManager, topic: str, number: int) -> PartitionLog:
+            monkeypatch.undo()
+            other.delete_topic("old")
+            other.create_topic("old", partitions=1)
+            return find(manager, topic, 1)
+
+        monkeypatch.setattr(LogManager, "partition", created_again_meanwhile)
+        with pytest.raises(TopicChanged, match="call again"):
+            log.rename_topic("old", "new") if call == "rename" else log.repartition("old", 3)
+
+
 def test_a_busy_writer_of_a_partition_with_a_transaction_of_a_dead_owner_delays_it(
     tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +313,7 @@ def test_commits_that_a_stopped_writer_delays_are_written_by_the_next_change(
                 log.rename_topic("old", "new")
             with pytest.raises(TopicChanged):
                 log.describe_topic("old")
+            assert not log.verify().problems
         log.create_topic("old")
         assert committed(log, "new") == COMMITTED
 

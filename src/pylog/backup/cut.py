@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pylog.backup.record import read_topic_files
 from pylog.catalog.layout import DELETED_TOPIC_SUFFIX, TOPIC_SUFFIX
 from pylog.checks import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from pylog.errors import LogLocked, PylogError, TopicNotFound
+from pylog.errors import InvalidPartition, LogLocked, PylogError, TopicNotFound
 from pylog.interrupts import own
 from pylog.manager.changes import complete_changes
 from pylog.manager.manager import LogManager
@@ -102,8 +102,8 @@ def take_cut(manager: LogManager, locks: CleanerLocks, prepare: Callable[[Partit
         try:
             files = _topic_files(manager)
             partitions, compacted = _prepared(manager, locks, prepare, prepared)
-        except own(TopicNotFound):
-            continue  # deleted meanwhile
+        except own(TopicNotFound, InvalidPartition):
+            continue  # deleted meanwhile, or created again with fewer partitions
         if files is None:
             continue
         cut = manager.with_topics_fixed(partial(_cut_of, manager, files, partitions, compacted))

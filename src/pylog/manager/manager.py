@@ -280,6 +280,8 @@ class LogManager:
             partition = self._partitions.get(key)
             if partition is not None and partition.topic_id != described.id:
                 described = self.describe_topic(topic)  # as it is now: it may have been the older one
+                if number not in described.numbers:
+                    raise no_such_partition(topic, number, described.numbers)
             if partition is None or partition.topic_id != described.id:
                 outdated = partition  # the topic was deleted and created again
                 partition = self._partitions[key] = self._open_partition(key, described)

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pylog.catalog import TopicDescription
 from pylog.catalog.changes import TopicChange
 from pylog.checks import OFFSETS_TOPIC
-from pylog.errors import DeliveryTimeout, LogLocked, TopicChanged
+from pylog.errors import DeliveryTimeout, InvalidPartition, LogLocked, TopicChanged
 from pylog.group.admin import GroupAdmin
 from pylog.interrupts import own
 from pylog.manager.changes import changes_of, complete_changes
@@ -47,6 +47,8 @@ def alone(manager: LogManager, work: Callable[[], object]) -> None:
         changes.drop_drafts()
         try:
             work()
+        except own(InvalidPartition) as error:  # the topic has fewer now
+            raise TopicChanged(f"{error}: another process has changed the topic: call again", **error.facts) from error
         finally:
             if not catalog.being_changed():  # else the next one needs the copies
                 changes.drop_drafts()
