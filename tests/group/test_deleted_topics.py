@@ -15,7 +15,7 @@ import pytest
 from pylog import Consumer, Log, ProducerRecord, TopicPartition
 from pylog.checks import OFFSETS_TOPIC
 from pylog.consumer.commit_tracker import CommitTracker
-from pylog.errors import Closed, CommitFailed, LogLocked, TopicNotFound
+from pylog.errors import Closed, CommitFailed, LogLocked, RecordTooLarge, TopicNotFound
 from pylog.group import offsets as offsets_module
 from pylog.group.admin import GroupAdmin
 from pylog.group.lock import GroupLock
@@ -69,6 +69,18 @@ def test_commits_of_more_partitions_than_one_batch_takes_are_removed(log: Log, g
         log.delete_group("g")
     removed = {"g": {*wide}} if gone == "the topic" else {"g": {*wide, U0}}
     assert {name for (_, name), offset in newest(log).items() if offset is None} == removed["g"]
+
+
+def test_a_commit_that_no_batch_takes_stays(log: Log) -> None:
+    topic = "t" * 100
+    log.create_topic(topic)
+    commit(log, "g", TopicPartition(topic, 0), U0)
+    log.alter_topic(OFFSETS_TOPIC, max_message_bytes=128)
+    with pytest.raises(RecordTooLarge):
+        log.delete_group("g")
+    log.alter_topic(OFFSETS_TOPIC, max_message_bytes=1024)
+    log.delete_group("g")
+    assert set(newest(log).values()) == {None}
 
 
 def reads_another(consumer: Consumer) -> None:

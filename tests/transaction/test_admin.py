@@ -83,6 +83,19 @@ def test_a_topic_that_is_deleted_while_all_are_listed_is_done_without(
                 log.open_transactions(["t", "u"])
 
 
+def test_a_topic_that_is_listed_and_never_found_is_an_error_and_no_endless_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(_: LogManager, name: str) -> TopicDescription:
+        raise TopicNotFound(f"{name} is gone", topic=name)
+
+    with Log(tmp_path / "log") as log:
+        log.create_topic("t")
+        monkeypatch.setattr(LogManager, "describe_topic", never)
+        with pytest.raises(TopicNotFound):
+            log.open_transactions()
+
+
 def test_the_oldest_is_the_first_by_the_time_of_its_first_batch(tmp_path: Path) -> None:
     with Log(tmp_path / "log") as log:
         log.create_topic("t")
