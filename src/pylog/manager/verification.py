@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicDescription, check_topic_name
-from pylog.catalog.changes import read_change
+from pylog.catalog.changes import name_after
 from pylog.catalog.layout import parse_partition, parse_stray
 from pylog.errors import CorruptSegment, InvalidTopicName, LogNotFound, PylogError, StorageError, TopicNotFound
-from pylog.interrupts import own, suppress
+from pylog.interrupts import own
 from pylog.manager.producer_ids import LIKE_KAFKA_BELOW, read_next_id
 from pylog.model import TopicPartition
 from pylog.partition.verify import Problem, ProducerIdCheck, ProducerIdRange, VerifyReport, verify_partition
@@ -136,12 +136,11 @@ def _strays(filesystem: FileSystem, layout: Layout, catalog: Catalog) -> Iterato
     """Yield directories with records but without a topic. Empty ones are from a creation."""
     while True:
         version = catalog.version()
-        found = filesystem.names(
-            layout.root
-        )  # first: a topic's file is created after its directories and removed before
+        # Directories first: a topic's file is created after them, and removed before.
+        found = filesystem.names(layout.root)
         topics = {*catalog.names(), *catalog.being_deleted(), *_being_changed(filesystem, layout, catalog)}
         if catalog.version() == version:
-            break  # else a topic got another name, or others, between two looks
+            break  # else a topic was changed between two looks
     for name in found:
         partition, stray, directory = parse_partition(name), parse_stray(name), f"{layout.root}/{name}"
         if partition is not None and partition.topic not in topics and segment_bytes(filesystem, directory):
@@ -154,10 +153,9 @@ def _strays(filesystem: FileSystem, layout: Layout, catalog: Catalog) -> Iterato
 
 def _being_changed(filesystem: FileSystem, layout: Layout, catalog: Catalog) -> Iterator[str]:
     """Yield the names, before and after, of topics whose change is not complete."""
-    for name in catalog.being_changed():
-        yield name
-        with suppress(FileNotFoundError, CorruptSegment):  # complete by now; damaged, which the next writer reports
-            yield read_change(filesystem, layout, name).after.name
+    for before in catalog.being_changed():
+        yield before
+        yield name_after(filesystem, layout, before) or before
 
 
 def segment_bytes(filesystem: FileSystem, directory: str) -> int:

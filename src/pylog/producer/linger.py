@@ -16,7 +16,7 @@ from typing import Protocol
 
 from pylog.interrupts import WeakSet, own, start_thread
 from pylog.storage import after_fork_in_child
-from pylog.turn import is_mine
+from pylog.turn import is_mine, seconds_to_wait
 
 logger = logging.getLogger("pylog.producer")
 
@@ -46,9 +46,10 @@ class Linger:
 
     def _begin(self) -> None:
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)  # entered by its lock: see turn.py
+        # Released for news. ``Condition.notify`` takes a signal handler's ValueError for its own.
+        self._no_news = threading.Lock()
+        self._no_news.acquire()
         self._senders: dict[LingeringSender, None] = {}
-        self._has_news = False
         self._is_over = False
         self._thread: threading.Thread | None = None
 
@@ -68,8 +69,10 @@ class Linger:
                 return False
             sender.is_watched = True
             self._senders[sender] = None
-            self._has_news = True
-            self._changed.notify()
+            try:
+                self._no_news.release()
+            except own(RuntimeError):  # released already
+                pass
             return True
 
     def _start(self) -> bool:
@@ -90,10 +93,7 @@ class Linger:
             wait_s = self._look()
             if self._lock is not lock:
                 return  # a callback forked: the child does not need this thread
-            with lock:
-                if not self._has_news:
-                    self._changed.wait(wait_s)
-                self._has_news = False
+            self._no_news.acquire(timeout=-1 if wait_s is None else seconds_to_wait(wait_s))
 
     def _look(self) -> float | None:
         """Look at every sender once. Returns the seconds until the next batch is due, or None."""
