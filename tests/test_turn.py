@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import sys
 import threading
-from typing import SupportsIndex
+from itertools import count
+from types import FrameType
+from typing import Any, SupportsIndex
 
 import pytest
 
 from pylog import turn as turn_module
-from pylog.turn import NOT_MINE, Turn, Waiters, seconds_to_wait
+from pylog.turn import NOT_MINE, Condition, Turn, Waiters, seconds_to_wait
 from tests.producer.fakes import call_in_thread
 from tests.system import fail
 
@@ -106,3 +109,63 @@ def test_two_who_wake_at_once_wake_everybody_once() -> None:
 
     waiters.locks = Raced()
     assert waiters.wait(lambda: waiters.wake() is None)
+
+
+@pytest.mark.parametrize("kind", [ValueError, RuntimeError, KeyError])
+@pytest.mark.parametrize("call", ["wait", "notify_all"])
+def test_an_exception_at_any_line_of_a_condition_passes(call: str, kind: type[Exception]) -> None:
+    """As of a signal handler, which runs between two bytecodes."""
+    for line in count():
+        condition = Condition(threading.RLock())
+        other = threading.Lock()
+        other.acquire()
+        condition._waiting[other] = None
+        left = line
+
+        def strike(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            if event == "line" and frame.f_code.co_filename != __file__:
+                left -= 1
+                if left < 0:
+                    sys.settrace(None)
+                    raise kind("of a handler")
+            return strike
+
+        before = sys.gettrace()
+        caught = None
+        condition.acquire()
+        sys.settrace(strike)
+        try:
+            condition.wait(0.0) if call == "wait" else condition.notify_all()
+        except kind as error:
+            caught = error
+        finally:
+            sys.settrace(before)
+        if left >= 0:
+            assert line >= 5
+            return
+        assert caught is not None, f"it was swallowed at line {line}"
+        assert caught.args == ("of a handler",)
+        if not condition._is_owned():  # type: ignore[attr-defined]  # it came while the lock was released
+            condition.acquire()
+        condition.notify_all()
+        assert not condition.wait(0.0)
+        condition.release()
+
+
+def test_a_condition_wakes_all_that_wait() -> None:
+    condition = Condition(threading.RLock())
+    woken: list[bool] = []
+
+    def wait() -> None:
+        with condition:
+            woken.append(condition.wait(60))
+
+    threads = [call_in_thread(wait) for _ in range(3)]
+    while len(condition._waiting) < len(threads):
+        pass
+    with condition:
+        condition.notify_all()
+    for thread in threads:
+        thread.join()
+    assert woken == [True] * 3

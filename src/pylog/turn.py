@@ -85,6 +85,40 @@ class Waiters:
                 return
 
 
+class Condition(threading.Condition):
+    """One that lets a signal handler's exception pass at any bytecode.
+
+    That of ``threading`` takes a ``ValueError`` for its own, which says that a waiter has gone. An
+    exception may cost the next waiter its wake: a wait must have a timeout.
+    """
+
+    def __init__(self, lock: threading.RLock) -> None:
+        super().__init__(lock)
+        self._waiting: dict[threading.Lock, None] = {}
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait with the lock released until ``notify_all``; whether it came in ``timeout`` seconds
+        (None: no limit)."""
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiting[waiter] = None
+        saved = self._release_save()  # type: ignore[attr-defined]  # what the base class uses, too
+        try:
+            return waiter.acquire(timeout=-1 if timeout is None else seconds_to_wait(timeout))
+        finally:
+            self._acquire_restore(saved)  # type: ignore[attr-defined]
+            self._waiting.pop(waiter, None)
+
+    def notify_all(self) -> None:
+        """End all current waits. The caller holds the lock."""
+        while self._waiting:
+            try:
+                waiter, _ = self._waiting.popitem()
+            except own(KeyError):  # a signal handler has just done it
+                return
+            waiter.release()
+
+
 def seconds_to_wait(timeout_s: float) -> float:
     """A timeout in the range that ``take`` accepts."""
     return min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)

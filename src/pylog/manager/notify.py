@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pylog.clock import Clock
 from pylog.interrupts import own
 from pylog.storage import Watch, after_fork_in_child
-from pylog.turn import NOT_MINE
+from pylog.turn import NOT_MINE, Condition
 
 _WAIT_MIN_S = 50e-6
 _WAIT_MAX_S = 20e-3
@@ -23,7 +23,7 @@ class _Sleepers:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # entered directly: ``with condition:`` is not a call into C, see turn.py
-        self.condition = threading.Condition(self.lock)
+        self.condition = Condition(self.lock)
         self.count = 0
 
 

@@ -46,7 +46,7 @@ class Linger:
 
     def _begin(self) -> None:
         self._lock = threading.RLock()
-        # Released for news. ``Condition.notify`` takes a signal handler's ValueError for its own.
+        # Released for news, of which there is one reader. For several: ``Condition`` in turn.py.
         self._no_news = threading.Lock()
         self._no_news.acquire()
         self._senders: dict[LingeringSender, None] = {}
