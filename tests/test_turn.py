@@ -1,3 +1,5 @@
+"""Turns, waiters and conditions: one thread at a time, and none is left locked or asleep."""
+
 from __future__ import annotations
 
 import sys
