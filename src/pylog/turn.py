@@ -88,8 +88,9 @@ class Waiters:
 class Condition(threading.Condition):
     """One that lets a signal handler's exception pass at any bytecode.
 
-    That of ``threading`` takes a ``ValueError`` for its own, which says that a waiter has gone. An
-    exception may cost the next waiter its wake: a wait must have a timeout.
+    That of ``threading`` takes a ``ValueError`` for its own, which says that a waiter has gone.
+    Only ``notify_all`` wakes. An exception may cost the waiters their wake: give ``wait`` a
+    timeout.
     """
 
     def __init__(self, lock: threading.RLock) -> None:
@@ -111,11 +112,8 @@ class Condition(threading.Condition):
 
     def notify_all(self) -> None:
         """End all current waits. The caller holds the lock."""
-        while self._waiting:
-            try:
-                waiter, _ = self._waiting.popitem()
-            except own(KeyError):  # a signal handler has just done it
-                return
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting:
             waiter.release()
 
 
