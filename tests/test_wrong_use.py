@@ -366,6 +366,14 @@ def test_a_misspelled_target_of_a_reset_is_named_with_the_method(log: Log) -> No
         log.reset_offsets("g", ["t"], to_latest=True)  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize("partitions", [5, b"t", [b"t"], [("t", "0")]])
+def test_what_is_no_topic_and_no_partition_is_refused_by_a_reset(log: Log, partitions: Any) -> None:
+    with Consumer(log, group_id="g") as consumer:
+        consumer.commit({TopicPartition("t", 0): 0})
+    with pytest.raises(ConfigError, match=r"partitions must be several values|expected a TopicPartition"):
+        log.reset_offsets("g", partitions, to="earliest")
+
+
 def test_a_log_that_can_only_be_read_says_why(log: Log) -> None:
     with Log(log.path, read_only=True) as asked, Log(KAFKA) as kafkas:
         for opened, why in ((asked, "it was opened with read_only=True"), (kafkas, "Kafka wrote this directory")):

@@ -231,6 +231,12 @@ def partitions_of(values: Iterable[object]) -> list[TopicPartition]:
     return list(dict.fromkeys(partition_of(value) for value in values))
 
 
+def topics_and_partitions(values: Iterable[object]) -> list[str | TopicPartition]:
+    """``values``, names of topics or partitions, or a single one of them, in a list."""
+    several = [values] if isinstance(values, str | TopicPartition) else require_several("partitions", values)
+    return [value if isinstance(value, str) else partition_of(value) for value in several]
+
+
 def by_partition(option: str, values: Mapping[Any, _T], kind: str) -> dict[TopicPartition, _T]:
     """``values``, a mapping of partitions to values of this ``kind``."""
     if not isinstance(values, Mapping):

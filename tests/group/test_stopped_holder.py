@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pylog import Consumer, Log, TopicPartition
+from pylog import Consumer, Log, Producer, TopicPartition
 from pylog.checks import OFFSETS_TOPIC
 from pylog.consumer.commit_tracker import CommitTracker
-from pylog.errors import Closed, ConfigError, LogLocked
+from pylog.errors import Closed, ConfigError, LogLocked, TransactionAborted
 from pylog.group.admin import GroupAdmin
 from pylog.group.liveness import TICK_S
 from pylog.group.lock import GroupGrant, GroupLock, read_group
@@ -24,7 +24,7 @@ from pylog.group.offset_records import partition_of_group
 from pylog.group.offsets import OffsetStore
 from pylog.group.state import without_members
 from pylog.storage import FileLock, OsFileSystem
-from pylog.testing import ManualClock
+from pylog.testing import ManualClock, consume_all
 from tests.group.consumers import ROUNDS, fill, lock_of, member, membership_of, place, settle
 from tests.processes.sharing import forked, result_of
 
@@ -328,6 +328,37 @@ def test_who_may_not_write_commits_now_does_so_later(log: Log) -> None:
     one.commit({place(0): 3})
     assert one.committed(place(0)) == 3
     one.close()
+
+
+def test_a_transaction_with_offsets_waits_half_a_minute_in_each_call(log: Log, clock: ManualClock) -> None:
+    """A commit, an abort and a close took two minutes each."""
+    with Consumer(log, group_id="g") as one:
+        one.commit({place(0): 1})
+    number = partition_of_group("g", log.describe_topic(OFFSETS_TOPIC).partitions)
+    lock = log.manager.filesystem.lock(f"{log.path}/{OFFSETS_TOPIC}-{number}/.lock")
+    producer = Producer(log, transactional_id="p", transaction_timeout_ms=600_000)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"a", partition=0).result()
+    producer.send_offsets_to_transaction({place(0): 2}, "g")
+
+    def seconds(call: Callable[[], object]) -> float:
+        before = clock.monotonic()
+        call()
+        return clock.monotonic() - before
+
+    def commit() -> None:
+        with pytest.raises(TransactionAborted, match="stayed locked by another writer for 30000 ms"):
+            producer.commit_transaction()
+
+    with closing(lock):
+        assert lock.try_acquire()
+        assert 30 <= seconds(commit) < 31
+        assert 30 <= seconds(producer.abort_transaction) < 31
+        assert 30 <= seconds(producer.close) < 31
+    with Log(log.path, clock=clock) as other:
+        assert other.manager.part(GroupAdmin).committed("g")[place(0)].offset == 1
+        assert list(consume_all(other, "t", isolation_level="read_committed")) == []
 
 
 def test_who_can_not_say_that_it_leaves_is_found_gone(log: Log, clock: ManualClock) -> None:

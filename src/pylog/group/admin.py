@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from pylog.catalog.layout import decoded_group
-from pylog.checks import OFFSETS_TOPIC, by_partition, partition_of, require_bool, require_count, require_whole
+from pylog.checks import OFFSETS_TOPIC, by_partition, require_bool, require_count, require_whole, topics_and_partitions
 from pylog.errors import (
     ConfigError,
     GroupNotEmpty,
@@ -268,11 +268,11 @@ class GroupAdmin:
         if partitions is None:
             return sorted(committed)
         chosen: list[TopicPartition] = []
-        for item in [partitions] if isinstance(partitions, str | TopicPartition) else partitions:
+        for item in topics_and_partitions(partitions):
             if isinstance(item, str):
                 chosen += [TopicPartition(item, number) for number in self._manager.describe_topic(item).numbers]
             else:
-                chosen.append(partition_of(item))
+                chosen.append(item)
                 self._manager.partition(*chosen[-1])
         return sorted(set(chosen))
 

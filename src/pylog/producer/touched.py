@@ -14,6 +14,7 @@ from pylog.producer.batch import ProducerBatch
 from pylog.producer.sync_threads import SyncThreads
 from pylog.storage import same_process
 from pylog.transaction.owner import TransactionOwner
+from pylog.transaction.table import TIMEOUT_MS
 
 SYNCS_AT_ONCE = 16
 
@@ -65,7 +66,9 @@ class TouchedPartitions:
         """Write the markers that are missing, and tell the owner. After an error, call it again."""
         for name, log in list(self._logs.items()):
             try:
-                end = log.append_marker(owner.producer_id, owner.epoch, committed=outcome is Outcome.COMMITTED)
+                end = log.append_marker(
+                    owner.producer_id, owner.epoch, committed=outcome is Outcome.COMMITTED, timeout_ms=TIMEOUT_MS
+                )
                 self._marked.append((log, log.latest_offset if end is None else end))
             except own(TopicNotFound):
                 pass  # it was deleted with its records

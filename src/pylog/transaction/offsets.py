@@ -40,6 +40,7 @@ from pylog.model import ConsumerGroupMetadata, OffsetAndMetadata, Offsets, Topic
 from pylog.partition.partition_log import PartitionLog
 from pylog.storage import LOCK_TIMEOUT_S
 from pylog.transaction.owner import TransactionOwner
+from pylog.transaction.table import TIMEOUT_MS
 
 logger = logging.getLogger("pylog.transaction")
 
@@ -147,6 +148,7 @@ class TransactionOffsets:
         owner.keep_alive()
         result = log.append_batch(
             batch,
+            timeout_ms=TIMEOUT_MS,
             min_timestamp_ms=least_ms,
             require_ongoing=partial(owner.require_ongoing, owner.producer_id, owner.epoch),
         )
