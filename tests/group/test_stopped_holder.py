@@ -330,17 +330,25 @@ def test_who_may_not_write_commits_now_does_so_later(log: Log) -> None:
     one.close()
 
 
-def test_a_transaction_with_offsets_waits_half_a_minute_in_each_call(log: Log, clock: ManualClock) -> None:
-    """A commit, an abort and a close took two minutes each."""
+@pytest.mark.parametrize(
+    ("held", "commit_s", "is_committed"),
+    [("offsets", 30, False), ("t-0", 60, True), ("t-1", 30, True)],
+    ids=["of the offsets", "of a record", "of what was read"],
+)
+def test_each_call_of_a_transaction_waits_half_a_minute_for_a_partition(
+    log: Log, clock: ManualClock, held: str, commit_s: int, is_committed: bool
+) -> None:
+    """They waited two minutes, the commit of ``t-0`` for its sync and again for its marker."""
+    fill(log, 1)
     with Consumer(log, group_id="g") as one:
-        one.commit({place(0): 1})
+        one.commit({place(0): 0})
     number = partition_of_group("g", log.describe_topic(OFFSETS_TOPIC).partitions)
-    lock = log.manager.filesystem.lock(f"{log.path}/{OFFSETS_TOPIC}-{number}/.lock")
+    path = f"{OFFSETS_TOPIC}-{number}" if held == "offsets" else held
     producer = Producer(log, transactional_id="p", transaction_timeout_ms=600_000)
     producer.init_transactions()
     producer.begin_transaction()
     producer.send("t", b"a", partition=0).result()
-    producer.send_offsets_to_transaction({place(0): 2}, "g")
+    producer.send_offsets_to_transaction({place(1): 1}, "g")
 
     def seconds(call: Callable[[], object]) -> float:
         before = clock.monotonic()
@@ -348,17 +356,23 @@ def test_a_transaction_with_offsets_waits_half_a_minute_in_each_call(log: Log, c
         return clock.monotonic() - before
 
     def commit() -> None:
+        if is_committed:
+            producer.commit_transaction()
+            return
         with pytest.raises(TransactionAborted, match="stayed locked by another writer for 30000 ms"):
             producer.commit_transaction()
 
-    with closing(lock):
+    with closing(log.manager.filesystem.lock(f"{log.path}/{path}/.lock")) as lock:
         assert lock.try_acquire()
-        assert 30 <= seconds(commit) < 31
-        assert 30 <= seconds(producer.abort_transaction) < 31
-        assert 30 <= seconds(producer.close) < 31
+        assert seconds(commit) == pytest.approx(commit_s, abs=1)
+        if not is_committed:
+            assert seconds(producer.abort_transaction) == pytest.approx(30, abs=1)
+        assert seconds(producer.close) == pytest.approx(0 if held == "t-1" else 30, abs=1)
     with Log(log.path, clock=clock) as other:
-        assert other.manager.part(GroupAdmin).committed("g")[place(0)].offset == 1
-        assert list(consume_all(other, "t", isolation_level="read_committed")) == []
+        committed = other.manager.part(GroupAdmin).committed("g")
+        assert (place(1) in committed) is is_committed
+        values = [record.value for record in consume_all(other, "t", isolation_level="read_committed")]
+        assert (b"a" in values) is is_committed
 
 
 def test_who_can_not_say_that_it_leaves_is_found_gone(log: Log, clock: ManualClock) -> None:

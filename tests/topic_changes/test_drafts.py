@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -121,6 +122,29 @@ def test_a_log_opens_if_a_change_cannot_be_finished_now(tmp_log_dir: Path, caplo
     assert "could not be finished" in caplog.text
     with Log(tmp_log_dir) as log:
         assert values_of_topic(log, "new") == ALL
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [("of_the_next_release", "upgrade pylog"), ("partitions", "partitions"), ("name", "topic name")],
+    ids=["newer", "damaged", "hostile"],
+)
+def test_a_change_that_cannot_be_read_is_a_problem_and_its_directories_are_none(
+    tmp_log_dir: Path, field: str, said: str
+) -> None:
+    decided(tmp_log_dir)
+    draft = tmp_log_dir / ".pylog/topics/old.next"
+    content = json.loads(draft.read_text())
+    if field == "name":
+        content["name"] = "../new"
+    else:
+        content["after"][field if field == "partitions" else "config"] = {field: 1}
+    draft.write_text(json.dumps(content))
+    (tmp_log_dir / "old-0").rename(tmp_log_dir / "new-0")
+    with Log(tmp_log_dir, read_only=True) as log:
+        (problem,) = log.verify().problems
+    assert problem[:4] == ("old", None, "topic", str(draft))
+    assert said in problem.problem
 
 
 def test_a_log_that_is_removed_while_it_finishes_a_change_is_not_there(tmp_log_dir: Path) -> None:

@@ -259,7 +259,7 @@ class GroupAdmin:
     def _reset_to(self, name: TopicPartition, offset: int) -> Committed:
         """Return a commit that may be made durable: the records before its offset are durable."""
         partition = self._manager.partition(*name)
-        epoch = make_records_durable(partition, offset)
+        epoch = make_records_durable(partition, offset, LOCK_TIMEOUT_S)
         return Committed(offset, epoch, "", self._manager.clock.now_ms(), partition.topic_id)
 
     def _chosen(

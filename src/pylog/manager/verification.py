@@ -8,9 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from pylog.catalog import Catalog, KafkaCatalog, Layout, TopicDescription, check_topic_name
-from pylog.catalog.changes import name_after
+from pylog.catalog.changes import read_change
 from pylog.catalog.layout import parse_partition, parse_stray
-from pylog.errors import CorruptSegment, InvalidTopicName, LogNotFound, PylogError, StorageError, TopicNotFound
+from pylog.errors import (
+    CorruptSegment,
+    FormatVersionError,
+    InvalidTopicName,
+    LogNotFound,
+    PylogError,
+    StorageError,
+    TopicNotFound,
+)
 from pylog.interrupts import own
 from pylog.manager.producer_ids import LIKE_KAFKA_BELOW, read_next_id
 from pylog.model import TopicPartition
@@ -133,29 +141,33 @@ def _unlawful(catalog: Catalog | KafkaCatalog) -> Iterator[Problem]:
 
 
 def _strays(filesystem: FileSystem, layout: Layout, catalog: Catalog) -> Iterator[Problem]:
-    """Yield directories with records but without a topic. Empty ones are from a creation."""
+    """Yield changes of topics that can't be read, and directories with records but without a topic.
+    Empty ones are from a creation."""
     while True:
         version = catalog.version()
         # Directories first: a topic's file is created after them, and removed before.
         found = filesystem.names(layout.root)
-        topics = {*catalog.names(), *catalog.being_deleted(), *_being_changed(filesystem, layout, catalog)}
+        topics, unreadable = {*catalog.names(), *catalog.being_deleted()}, []
+        for before in catalog.being_changed():
+            topics.add(before)
+            try:
+                topics.add(read_change(filesystem, layout, before).after.name)
+            except own(FileNotFoundError):  # it is complete by now
+                pass
+            except own(CorruptSegment, FormatVersionError, InvalidTopicName) as damage:
+                unreadable.append(Problem(before, None, "topic", layout.draft(before), 0, None, None, str(damage)))
         if catalog.version() == version:
             break  # else a topic was changed between two looks
+    yield from unreadable
     for name in found:
         partition, stray, directory = parse_partition(name), parse_stray(name), f"{layout.root}/{name}"
-        if partition is not None and partition.topic not in topics and segment_bytes(filesystem, directory):
+        is_named = partition is not None and (partition.topic in topics or bool(unreadable))  # it may be of those
+        if partition is not None and not is_named and segment_bytes(filesystem, directory):
             problem = "belongs to no topic: its topic file is lost, or a deletion was cut off"
             yield Problem(*partition, "topic", directory, 0, None, None, problem)
         if stray is not None and segment_bytes(filesystem, directory):
             problem = f"{name} holds records of no topic: it was moved aside when its name was used again"
             yield Problem(*stray, "topic", directory, 0, None, None, problem)
-
-
-def _being_changed(filesystem: FileSystem, layout: Layout, catalog: Catalog) -> Iterator[str]:
-    """Yield the names, before and after, of topics whose change is not complete."""
-    for before in catalog.being_changed():
-        yield before
-        yield name_after(filesystem, layout, before) or before
 
 
 def segment_bytes(filesystem: FileSystem, directory: str) -> int:

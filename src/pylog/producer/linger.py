@@ -46,7 +46,7 @@ class Linger:
 
     def _begin(self) -> None:
         self._lock = threading.RLock()
-        # Released for news, of which there is one reader. For several: ``Condition`` in turn.py.
+        # Released for news. The thread that takes it looks at all senders, so one is enough.
         self._no_news = threading.Lock()
         self._no_news.acquire()
         self._senders: dict[LingeringSender, None] = {}

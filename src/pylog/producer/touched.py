@@ -45,14 +45,16 @@ class TouchedPartitions:
         """Whether a batch is in its log after an append whose outcome is unknown. Then it is synced
         like the others."""
         log = self._logs[batch.topic_partition]
-        if log.next_sequence(producer_id) != batch.next_sequence:
+        if log.next_sequence(producer_id, TIMEOUT_MS) != batch.next_sequence:
             return False
         self.appended(batch.topic_partition, log.latest_offset)
         return True
 
     def sync(self) -> None:
         """Make the transaction's records durable. ``OutcomeUnknown``."""
-        syncs = [partial(log.sync, self._ends[name]) for name, log in self._logs.items() if name in self._ends]
+        syncs = [
+            partial(log.sync, self._ends[name], TIMEOUT_MS) for name, log in self._logs.items() if name in self._ends
+        ]
         if syncs:
             filesystem = next(iter(self._logs.values())).directory.filesystem
             self._threads.run(syncs, same_process(filesystem, "a transaction was being committed"))

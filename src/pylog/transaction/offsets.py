@@ -166,7 +166,7 @@ class TransactionOffsets:
         for name, at in claim.offsets.items():
             try:
                 partition = self._manager.partition(*name)
-                epoch = make_records_durable(partition, at.offset)
+                epoch = make_records_durable(partition, at.offset, LOCK_TIMEOUT_S)
             except own(TopicNotFound, InvalidPartition, OutcomeUnknown):
                 if name not in self._gone(claim):
                     raise
