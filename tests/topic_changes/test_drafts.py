@@ -147,6 +147,15 @@ def test_a_change_that_cannot_be_read_is_a_problem_and_its_directories_are_none(
     assert said in problem.problem
 
 
+def test_a_change_that_is_completed_while_verify_looks_is_no_problem(
+    tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Log(tmp_log_dir) as log:
+        fill(log)
+        monkeypatch.setattr(Catalog, "being_changed", lambda _: ["completed"])
+        assert log.verify().problems == []
+
+
 def test_a_log_that_is_removed_while_it_finishes_a_change_is_not_there(tmp_log_dir: Path) -> None:
     decided(tmp_log_dir)
     filesystem = Faulty()
