@@ -82,7 +82,6 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("segment/seal.py", "SealBuilder.__init__: 1  ->  2"): "the first batch sets it, and of no batches nobody asks",
     ("transaction/owner.py", "TransactionOwner._prepare_commit: 1  ->  2"): "no transaction has such numbers",
     ("transaction/owner.py", "TransactionOwner.__init__: 0  ->  1"): "set before the first transaction",
-    ("transaction/table.py", "module: 30000  ->  30001"): "a thousandth of a second of a wait",
     (
         "transaction/admin.py",
         "TransactionAdmin.abort_at: self._manager.require_writable()  ->  pass",

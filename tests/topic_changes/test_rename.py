@@ -305,7 +305,7 @@ def test_a_busy_writer_of_a_partition_with_a_transaction_of_a_dead_owner_delays_
 def test_commits_that_a_stopped_writer_delays_are_written_by_the_next_change(
     tmp_log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pylog.group.offsets._CHANGE_TIMEOUT_MS", 10)
+    monkeypatch.setattr("pylog.group.offsets.LOCK_TIMEOUT_MS", 10)
     with Log(tmp_log_dir) as log:
         fill(log)
         with taken(log, "__consumer_offsets-0"):

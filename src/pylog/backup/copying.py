@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from pylog.backup.cut import TIMEOUT_MS, vanished
+from pylog.backup.cut import vanished
 from pylog.codec.format import INT64_MAX
 from pylog.errors import CorruptSegment, StorageError
 from pylog.index import TransactionIndexReader, encode_transactions
@@ -39,7 +39,7 @@ from pylog.segment.naming import (
     file_path,
     offsets_of,
 )
-from pylog.storage import FileSystem, write_atomically
+from pylog.storage import LOCK_TIMEOUT_MS, FileSystem, write_atomically
 
 _SIDE_KINDS = (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT, SEAL)
 _LISTINGS_MAX = 5  # without an advance of the log start
@@ -136,7 +136,7 @@ class PartitionCopy:
                     raise StorageError(
                         f"{self._path} was removed while a backup wrote to it", path=self._path
                     ) from error
-                now = self._partition.writable().recovered(TIMEOUT_MS).log_start_offset
+                now = self._partition.writable().recovered(LOCK_TIMEOUT_MS).log_start_offset
                 tries = 0 if now > start else tries + 1
                 if tries > _LISTINGS_MAX:
                     raise

@@ -25,11 +25,9 @@ from pylog.partition.commit_slots import CommitState
 from pylog.partition.directory import PartitionDirectory
 from pylog.partition.partition_log import PartitionLog
 from pylog.segment.naming import CLEANER_LOCK
-from pylog.storage import FileLock, acquire
+from pylog.storage import LOCK_TIMEOUT_MS, LOCK_TIMEOUT_S, FileLock, acquire
 
-TIMEOUT_MS = 30_000
 COMPACTION_TIMEOUT_S = 600.0  # a compaction of a large partition takes minutes
-_CHANGE_TIMEOUT_S = 30.0
 _TRIES_MAX = 20  # each after topics were changed meanwhile
 
 
@@ -76,7 +74,7 @@ class CleanerLocks:
                 f"{path} stayed locked for {COMPACTION_TIMEOUT_S:g} s: the partition is being compacted; try again",
                 path=path, timeout_s=COMPACTION_TIMEOUT_S,
             )  # fmt: skip
-        partition.writable().change_segments(lambda _, state: state, TIMEOUT_MS)
+        partition.writable().change_segments(lambda _, state: state, LOCK_TIMEOUT_MS)
 
     def release(self, partition: PartitionLog) -> None:
         lock = self._held.pop(partition.topic_partition, None)
@@ -98,7 +96,7 @@ def take_cut(manager: LogManager, locks: CleanerLocks, prepare: Callable[[Partit
     """
     prepared: dict[TopicPartition, PartitionLog] = {}
     for _ in range(_TRIES_MAX):
-        complete_changes(manager, _CHANGE_TIMEOUT_S)  # until then such a topic has no file
+        complete_changes(manager, LOCK_TIMEOUT_S)  # until then such a topic has no file
         try:
             files = _topic_files(manager)
             partitions, compacted = _prepared(manager, locks, prepare, prepared)
@@ -139,7 +137,7 @@ def _prepared(
         for number in topic.numbers:
             partition = manager.partition(topic.name, number)
             if prepared.get(partition.topic_partition) is not partition:
-                partition.writable().recovered(TIMEOUT_MS)
+                partition.writable().recovered(LOCK_TIMEOUT_MS)
                 prepare(partition)
                 prepared[partition.topic_partition] = partition
             if topic.config.is_compacted:
@@ -173,5 +171,5 @@ def _while_undecided(
         return read()
     first = deciding[0]
     return first.writable().change_segments(
-        lambda _, state: {first: state, **_while_undecided(deciding[1:], read)}, TIMEOUT_MS
+        lambda _, state: {first: state, **_while_undecided(deciding[1:], read)}, LOCK_TIMEOUT_MS
     )

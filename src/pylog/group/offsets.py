@@ -39,7 +39,7 @@ from pylog.model import ProducerRecord, TopicPartition
 from pylog.partition.read.undecided import Outcome
 from pylog.partition.read.visibility import WITH_MARKERS
 from pylog.partition.write.batch_input import encoded_batch
-from pylog.storage import LOCK_TIMEOUT_S, after_fork_in_child, while_holding
+from pylog.storage import LOCK_TIMEOUT_MS, LOCK_TIMEOUT_S, after_fork_in_child, while_holding
 
 if TYPE_CHECKING:
     from pylog.manager.manager import LogManager
@@ -50,7 +50,6 @@ logger = logging.getLogger("pylog.group")
 CHECKPOINT_RECORDS = 10_000
 _FAR_RECORDS = 4 * CHECKPOINT_RECORDS
 _WRITTEN_AT_ONCE = 100  # with metadata of 4 KB each, less than a batch
-_CHANGE_TIMEOUT_MS = 30_000  # the catalog is locked meanwhile
 
 
 class OffsetStore:
@@ -322,10 +321,10 @@ class OffsetStore:
                 some = records[start : start + _WRITTEN_AT_ONCE]
                 batch, least_ms = encoded_batch(some, topic.config.max_message_bytes, self._manager.clock.now_ms())
                 try:
-                    appended = log.append_batch(batch, min_timestamp_ms=least_ms, timeout_ms=_CHANGE_TIMEOUT_MS)
+                    appended = log.append_batch(batch, min_timestamp_ms=least_ms, timeout_ms=LOCK_TIMEOUT_MS)
                 except own(DeliveryTimeout) as error:
                     raise _locked(error) from error
-                log.sync(appended.last_offset + 1)
+                log.sync(appended.last_offset + 1, LOCK_TIMEOUT_MS)
 
     def recover_last_commit(self, group: str, timeout_s: float) -> None:
         """Decide finally whether a commit cut off by its process's death counts. ``LogLocked``.

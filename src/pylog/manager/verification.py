@@ -161,8 +161,9 @@ def _strays(filesystem: FileSystem, layout: Layout, catalog: Catalog) -> Iterato
     yield from unreadable
     for name in found:
         partition, stray, directory = parse_partition(name), parse_stray(name), f"{layout.root}/{name}"
-        is_named = partition is not None and (partition.topic in topics or bool(unreadable))  # it may be of those
-        if partition is not None and not is_named and segment_bytes(filesystem, directory):
+        # A change that can't be read may be what names it.
+        is_unnamed = partition is not None and partition.topic not in topics and not unreadable
+        if partition is not None and is_unnamed and segment_bytes(filesystem, directory):
             problem = "belongs to no topic: its topic file is lost, or a deletion was cut off"
             yield Problem(*partition, "topic", directory, 0, None, None, problem)
         if stray is not None and segment_bytes(filesystem, directory):

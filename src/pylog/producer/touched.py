@@ -12,9 +12,8 @@ from pylog.partition.partition_log import PartitionLog
 from pylog.partition.read.undecided import Outcome
 from pylog.producer.batch import ProducerBatch
 from pylog.producer.sync_threads import SyncThreads
-from pylog.storage import same_process
+from pylog.storage import LOCK_TIMEOUT_MS, same_process
 from pylog.transaction.owner import TransactionOwner
-from pylog.transaction.table import TIMEOUT_MS
 
 SYNCS_AT_ONCE = 16
 
@@ -45,7 +44,7 @@ class TouchedPartitions:
         """Whether a batch is in its log after an append whose outcome is unknown. Then it is synced
         like the others."""
         log = self._logs[batch.topic_partition]
-        if log.next_sequence(producer_id, TIMEOUT_MS) != batch.next_sequence:
+        if log.next_sequence(producer_id, LOCK_TIMEOUT_MS) != batch.next_sequence:
             return False
         self.appended(batch.topic_partition, log.latest_offset)
         return True
@@ -53,7 +52,9 @@ class TouchedPartitions:
     def sync(self) -> None:
         """Make the transaction's records durable. ``OutcomeUnknown``."""
         syncs = [
-            partial(log.sync, self._ends[name], TIMEOUT_MS) for name, log in self._logs.items() if name in self._ends
+            partial(log.sync, self._ends[name], LOCK_TIMEOUT_MS)
+            for name, log in self._logs.items()
+            if name in self._ends
         ]
         if syncs:
             filesystem = next(iter(self._logs.values())).directory.filesystem
@@ -69,7 +70,7 @@ class TouchedPartitions:
         for name, log in list(self._logs.items()):
             try:
                 end = log.append_marker(
-                    owner.producer_id, owner.epoch, committed=outcome is Outcome.COMMITTED, timeout_ms=TIMEOUT_MS
+                    owner.producer_id, owner.epoch, committed=outcome is Outcome.COMMITTED, timeout_ms=LOCK_TIMEOUT_MS
                 )
                 self._marked.append((log, log.latest_offset if end is None else end))
             except own(TopicNotFound):

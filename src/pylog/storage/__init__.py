@@ -6,7 +6,7 @@ from pylog.storage.atomic_file import read_whole, write_atomically
 from pylog.storage.directories import make_directory_durably, sync_name
 from pylog.storage.filesystem import AppendableFile, Buffer, FileLock, FileSystem, ReadableFile, Watch
 from pylog.storage.fork import after_fork_in_child
-from pylog.storage.locked import LOCK_TIMEOUT_S, SLEEP_MAX_S, acquire, holding, while_holding
+from pylog.storage.locked import LOCK_TIMEOUT_MS, LOCK_TIMEOUT_S, SLEEP_MAX_S, acquire, holding, while_holding
 from pylog.storage.os_filesystem import NETWORK_FILESYSTEMS, OsFileSystem
 from pylog.storage.os_lock import LOCK_KIND
 from pylog.storage.os_sockets import acknowledge_at_once
@@ -15,6 +15,7 @@ from pylog.storage.same_process import same_process
 
 __all__ = [
     "LOCK_KIND",
+    "LOCK_TIMEOUT_MS",
     "LOCK_TIMEOUT_S",
     "NETWORK_FILESYSTEMS",
     "PRIVATE_MODE",

@@ -16,6 +16,7 @@ from pylog.storage.filesystem import FileLock, FileSystem
 T = TypeVar("T")
 
 LOCK_TIMEOUT_S = 30.0
+LOCK_TIMEOUT_MS = int(LOCK_TIMEOUT_S * 1000)
 """How long a call waits by default. A process may be stopped while it holds a lock."""
 _SLEEP_MIN_S = 20e-6
 SLEEP_MAX_S = 2e-3

@@ -24,10 +24,11 @@ from pylog.interrupts import own, suppress
 from pylog.manager.manager import LogManager
 from pylog.manager.producer_ids import LIKE_KAFKA_BELOW
 from pylog.partition.partition_log import PartitionLog
+from pylog.storage import LOCK_TIMEOUT_MS
 from pylog.transaction.directory import TransactionDirectory
 from pylog.transaction.outcomes import Outcomes
 from pylog.transaction.records import Decision
-from pylog.transaction.table import TIMEOUT_MS, Found, TransactionTable, decisions_in
+from pylog.transaction.table import Found, TransactionTable, decisions_in
 
 logger = logging.getLogger("pylog.transaction")
 
@@ -72,8 +73,8 @@ def finish(manager: LogManager, found: Found) -> bool:
         for name in found.decision.partitions:
             with suppress(TopicNotFound, InvalidPartition):  # deleted with its records
                 log = manager.partition(*name)
-                log.append_marker(producer_id, epoch, committed=True, timeout_ms=TIMEOUT_MS)
-                log.sync(log.latest_offset, TIMEOUT_MS)
+                log.append_marker(producer_id, epoch, committed=True, timeout_ms=LOCK_TIMEOUT_MS)
+                log.sync(log.latest_offset, LOCK_TIMEOUT_MS)
     except own(PylogError) as error:
         logger.warning("%r: its commit stays unfinished for now: %s", found.decision.transactional_id, error)
         return False

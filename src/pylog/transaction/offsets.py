@@ -38,9 +38,8 @@ from pylog.interrupts import own, suppress
 from pylog.manager.manager import LogManager
 from pylog.model import ConsumerGroupMetadata, OffsetAndMetadata, Offsets, TopicPartition
 from pylog.partition.partition_log import PartitionLog
-from pylog.storage import LOCK_TIMEOUT_S
+from pylog.storage import LOCK_TIMEOUT_MS, LOCK_TIMEOUT_S
 from pylog.transaction.owner import TransactionOwner
-from pylog.transaction.table import TIMEOUT_MS
 
 logger = logging.getLogger("pylog.transaction")
 
@@ -148,7 +147,7 @@ class TransactionOffsets:
         owner.keep_alive()
         result = log.append_batch(
             batch,
-            timeout_ms=TIMEOUT_MS,
+            timeout_ms=LOCK_TIMEOUT_MS,
             min_timestamp_ms=least_ms,
             require_ongoing=partial(owner.require_ongoing, owner.producer_id, owner.epoch),
         )

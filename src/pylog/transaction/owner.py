@@ -33,12 +33,12 @@ from pylog.manager.manager import LogManager
 from pylog.manager.producer_ids import LIKE_KAFKA_BELOW
 from pylog.model import TopicPartition
 from pylog.partition.partition_log import PartitionLog
-from pylog.storage import FileLock, holding, while_holding
+from pylog.storage import LOCK_TIMEOUT_MS, FileLock, holding, while_holding
 from pylog.transaction.directory import TransactionDirectory
 from pylog.transaction.records import Decision
 from pylog.transaction.state import ABORTS, LATENESS, OWNER_BYTES, Status, TransactionState
 from pylog.transaction.state_file import StateFile
-from pylog.transaction.table import PATIENCE_MS, TIMEOUT_MS, Found, TransactionTable
+from pylog.transaction.table import PATIENCE_MS, Found, TransactionTable
 from pylog.transaction.unfinished import UnfinishedCommits
 
 logger = logging.getLogger("pylog.transaction")
@@ -116,7 +116,7 @@ class TransactionOwner:
                 for number in self._manager.describe_topic(topic).numbers:
                     log = self._manager.partition(topic, number)
                     if self._has_left_batches(log):
-                        log.settle(TIMEOUT_MS)
+                        log.settle(LOCK_TIMEOUT_MS)
             except own(TopicNotFound, InvalidPartition):
                 pass  # it was deleted meanwhile
             except own(CorruptSegment) as error:

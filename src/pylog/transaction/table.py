@@ -27,13 +27,12 @@ from pylog.manager.producer_ids import LIKE_KAFKA_BELOW
 from pylog.model import ProducerRecord
 from pylog.partition.partition_log import PartitionLog
 from pylog.partition.write.batch_input import encoded_batch
-from pylog.storage import after_fork_in_child
+from pylog.storage import LOCK_TIMEOUT_MS, after_fork_in_child
 from pylog.transaction.records import Decision, decode, decode_key, encode_key, encode_value
 from pylog.transaction.state import Status
 
 logger = logging.getLogger("pylog.transaction")
 
-TIMEOUT_MS = 30_000
 PATIENCE_MS = 50  # of those who need not decide now: a process that is stopped must not stop them, too
 
 
@@ -58,7 +57,7 @@ class Found(NamedTuple):
 
     def sync(self) -> None:
         """Return when it is durable. ``OutcomeUnknown``, ``ReadOnlyLog``."""
-        self.log.sync(self.end_offset, TIMEOUT_MS)
+        self.log.sync(self.end_offset, LOCK_TIMEOUT_MS)
 
     def is_made_durable(self) -> bool:
         """Whether it is durable, after an attempt to make it so. Needs no write permission, and
@@ -100,7 +99,7 @@ class TransactionTable:
             return self._commits.get((producer_id, epoch))
 
     def settled_commit_of(
-        self, transactional_id: str, producer_id: int, epoch: int, timeout_ms: int = TIMEOUT_MS
+        self, transactional_id: str, producer_id: int, epoch: int, timeout_ms: int = LOCK_TIMEOUT_MS
     ) -> Found | None:
         """The same, after what a writer has left in the middle of an append is taken in, or cut.
 
@@ -237,7 +236,7 @@ class TransactionTable:
         transactional_id: str,
         decisions: Iterable[Decision],
         check_process: Callable[[], object],
-        timeout_ms: int = TIMEOUT_MS,
+        timeout_ms: int = LOCK_TIMEOUT_MS,
     ) -> Found:
         """Append these records of one id, all or none. Visible on return, not durable.
 

@@ -14,7 +14,7 @@ from pylog.codec.format import INT64_MAX
 from pylog.errors import Closed, PylogError, TopicNotFound
 from pylog.interrupts import own
 from pylog.partition.partition_log import PartitionLog
-from pylog.transaction.table import TIMEOUT_MS
+from pylog.storage import LOCK_TIMEOUT_MS
 
 logger = logging.getLogger("pylog.transaction")
 
@@ -44,7 +44,7 @@ class UnfinishedCommits:
             (producer_id, epoch), partitions = next(iter(self._marked.items()))
             try:
                 for log, end_offset in partitions:
-                    log.sync(end_offset, TIMEOUT_MS)
+                    log.sync(end_offset, LOCK_TIMEOUT_MS)
             except own(PylogError) as error:  # the next one tries again
                 logger.warning("markers of producer %d, epoch %d, are not durable yet: %s", producer_id, epoch, error)
 

@@ -28,11 +28,11 @@ class Problem(NamedTuple):
     """A ``Finding`` with its partition.
 
     ``kind`` is batch, records, offsets, segment, seal, index, timeindex, txnindex, snapshot,
-    epochs, slots or directory; or topic: the topic's own file is damaged (``partition`` is None
-    then), or the partition's directory belongs to no topic; or producer-ids: the log will give out
-    the producer id of a batch again, or its count is damaged (``topic`` is "" then); or unchecked:
-    records could not be looked at for want of a library, which ``problem`` names. Told once for
-    each segment.
+    epochs, slots or directory; or topic: the topic's own file, or the draft of its change, can't be
+    read (``partition`` is None then), or the partition's directory belongs to no topic; or
+    producer-ids: the log will give out the producer id of a batch again, or its count is damaged
+    (``topic`` is "" then); or unchecked: records could not be looked at for want of a library,
+    which ``problem`` names. Told once for each segment.
     """
 
     topic: str
